@@ -8,7 +8,7 @@ use sendfile::{Account, File};
 
 use super::entries::Entries;
 use super::in_memory::InMemory;
-use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
+use super::load::{Coverage, Load, Look, PARTS, Parts, Seen, coding_of};
 use super::media_types::{coding_of_format, content_type, is_film};
 use super::resource::{Kind, Resource};
 use super::tree::Tree;
@@ -131,7 +131,7 @@ impl Assembled {
             index: load.index(),
             kind: self.kind,
             validated: look.began.into(),
-            watched: (look.way == Way::Watched).into(),
+            watched: (look.way == Coverage::Watched).into(),
             settled: self.settled,
             used: now.into(),
             idle_at: None.into(),

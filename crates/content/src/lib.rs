@@ -80,7 +80,7 @@ use config::Tags;
 use errors::Refusal;
 use layouts::Layouts;
 use library::Library;
-use load::{Load, Look, Next, Outcome, Way};
+use load::{Coverage, Load, Look, Next, Outcome};
 use load_queue::Parked;
 use loader::{Loader, Tickets, path_of};
 use media_types::has_siblings;
@@ -461,7 +461,7 @@ impl Content {
         match outcome {
             Outcome::Unchanged(look, resource) => {
                 resource.validated.set(look.began);
-                resource.watched.set(look.way == Way::Watched);
+                resource.watched.set(look.way == Coverage::Watched);
                 self.answer(&mut load.tickets, &Answer::Resource(resource));
                 if load.is_outdated {
                     self.library.evict(load.tree, &load.path);
@@ -475,7 +475,7 @@ impl Content {
                 let is_hidden = |sources: &Arc<Sources>| {
                     let mut files = parts.iter().flatten().map(|(seen, _)| &seen.file);
                     sources.hide(&name)
-                        || (look.way == Way::Linked
+                        || (look.way == Coverage::Linked
                             && files.any(|file| is_target_hidden(sources, &name, file)))
                 };
                 if tree.sources.as_ref().is_some_and(is_hidden) {

@@ -90,7 +90,7 @@ pub(super) struct Look<F> {
     pub(super) unix: i64,
     /// The root directory of the tree at that time.
     pub(super) root: F,
-    pub(super) way: Way,
+    pub(super) way: Coverage,
     /// The mount of the watched directory of the file (`Stat::mount`); `None` if the directory is not
     /// watched.
     pub(super) mount: Option<u64>,
@@ -100,7 +100,7 @@ pub(super) struct Look<F> {
 
 /// The way from the root to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Coverage {
     /// All changes of the directories from the root to the file are reported by events.
     Watched,
     /// Some changes of these directories are not reported.
@@ -309,7 +309,7 @@ impl<F: Clone> Load<F> {
 
     /// Returns true if the file that is being examined was found through links.
     pub(super) fn is_linked(&self) -> bool {
-        matches!(&self.step, Step::Examining { look, .. } if look.way == Way::Linked)
+        matches!(&self.step, Step::Examining { look, .. } if look.way == Coverage::Linked)
     }
 
     /// The number of open files that are reserved for the load.
@@ -374,10 +374,10 @@ impl<F: Clone> Load<F> {
             }
             (Step::Finding { mut look }, Reply::Failed(error))
                 if is_link(&error)
-                    && look.way != Way::Linked
+                    && look.way != Coverage::Linked
                     && tools.rules.symlinks != Symlinks::Never =>
             {
-                look.way = Way::Linked;
+                look.way = Coverage::Linked;
                 let step = self.find(look, tools);
                 self.wait(step)
             }
@@ -400,7 +400,7 @@ impl<F: Clone> Load<F> {
             (Step::Listing { mut look }, Reply::Listed(entries)) => {
                 // Changes of the links' targets make no events.
                 if entries.has_links {
-                    look.way = Way::Linked;
+                    look.way = Coverage::Linked;
                 }
                 Next::End(Outcome::Directory(look, entries))
             }
@@ -467,7 +467,7 @@ impl<F: Clone> Load<F> {
 
     /// Returns true if the directories on the way must be watched before the load continues.
     fn wants_watches(&self, look: &Look<F>) -> bool {
-        look.way == Way::Unwatched && !self.has_tried_to_watch
+        look.way == Coverage::Unwatched && !self.has_tried_to_watch
     }
 
     /// Continues the load after no file was found with the name.
@@ -579,7 +579,7 @@ impl<F: Clone> Load<F> {
     fn find_sibling(&self, look: &Look<F>, part: usize, tools: &mut Tools<'_, F>) -> Sibling<F> {
         let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
         tools.asks.push_back((part, look.ask(dir, name, look.how_to_find(), tools.rules)));
-        Sibling::Finding { through_links: look.way == Way::Linked }
+        Sibling::Finding { through_links: look.way == Coverage::Linked }
     }
 
     fn sibling(
@@ -601,7 +601,7 @@ impl<F: Clone> Load<F> {
             (Sibling::Finding { through_links: false }, Reply::Failed(error))
                 if is_link(&error) && tools.rules.symlinks != Symlinks::Never =>
             {
-                look.way = Way::Linked;
+                look.way = Coverage::Linked;
                 self.find_sibling(&look, part, tools)
             }
             (Sibling::Examining(file), Reply::Stat(stat))
@@ -631,7 +631,7 @@ impl<F: Clone> Load<F> {
 
     /// After all parts were examined, opens them for reading. If nothing changed on a watched way, the load ends.
     fn found(&mut self, look: Look<F>, found: Parts<Seen<F>>, tools: &mut Tools<'_, F>) -> Next<F> {
-        if look.way == Way::Watched
+        if look.way == Coverage::Watched
             && let Some(previous) = self.unchanged(&found)
         {
             return Next::End(Outcome::Unchanged(look, previous));
@@ -669,10 +669,10 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         let next = (0..).zip(&mut found).find_map(|(part, seen)| Some((part, seen.take()?)));
         let Some((part, seen)) = next else { return self.begin_reading(look, open, tools) };
-        let (how, ask) = if *tools.has_proc && look.way != Way::Watched {
+        let (how, ask) = if *tools.has_proc && look.way != Coverage::Watched {
             (How::ThroughProc, Ask::OpenForReading(seen.file.clone()))
         } else {
-            let follow = look.way == Way::Linked;
+            let follow = look.way == Coverage::Linked;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
             let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
             (How::ByName, look.ask(dir, name, how, tools.rules))
@@ -706,7 +706,7 @@ impl<F: Clone> Load<F> {
             // The path changed meanwhile, or another program has a lease on the file. So the examined file is opened
             // through its descriptor, in a thread that can wait for the lease.
             Reply::Failed(_)
-                if how == How::ByName && look.way == Way::Watched && *tools.has_proc =>
+                if how == How::ByName && look.way == Coverage::Watched && *tools.has_proc =>
             {
                 let how = How::ThroughProc;
                 tools.asks.push_back((part, Ask::OpenForReading(seen.file.clone())));
@@ -724,7 +724,7 @@ impl<F> Look<F> {
     /// A request to open a path. Links may lead out of the root only if links were found on the way and the rules permit
     /// that.
     fn ask(&self, root: F, name: Vec<u8>, how: OpenHow, rules: &FileRules) -> Ask<F> {
-        if self.way == Way::Linked && rules.symlinks.lead_out() {
+        if self.way == Coverage::Linked && rules.symlinks.lead_out() {
             Ask::Follow { root, name, how }
         } else {
             Ask::Open { dir: root, name, how }
@@ -733,20 +733,20 @@ impl<F> Look<F> {
 
     /// The way in which files are found: after the first link was found, links are followed.
     fn how_to_find(&self) -> OpenHow {
-        if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }
+        if self.way == Coverage::Linked { FIND } else { FIND.without_symlinks() }
     }
 
     /// Returns true if the file is on another mount than its watched directory. Then something was mounted over the
     /// file, or over its directory after the watch of the directory began.
     fn is_elsewhere(&self, stat: &Stat) -> bool {
-        self.way == Way::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
+        self.way == Coverage::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }
 
     /// Takes note of a file with several names, or of a file that is a mount. It may change through an unwatched directory,
     /// so its way counts as unwatched.
     fn respect_names(&mut self, stat: &Stat) {
-        if self.way == Way::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
-            self.way = Way::Unwatched;
+        if self.way == Coverage::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
+            self.way = Coverage::Unwatched;
         }
     }
 }

@@ -17,7 +17,7 @@ use ring::{
 
 use super::devices::Devices;
 use super::in_memory::InMemory;
-use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
+use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Parts, Reply, Tools};
 use super::load_queue::LoadQueue;
 use super::path::{Path, below};
 use super::resource::Resource;
@@ -301,10 +301,10 @@ impl Loader {
         mount: Option<u64>,
         may_have_siblings: bool,
     ) -> Next<Fd> {
-        let way = if mount.is_some() { Way::Watched } else { Way::Unwatched };
+        let way = if mount.is_some() { Coverage::Watched } else { Coverage::Unwatched };
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         slot.asks_at_once =
-            way == Way::Watched && self.at_once.take(shell.cx.now, shell.ring.unclosed());
+            way == Coverage::Watched && self.at_once.take(shell.cx.now, shell.ring.unclosed());
         let root = trees[slot.load.tree.index()].root().clone();
         let (began, unix) = (shell.cx.now, shell.cx.unix);
         let look = Look { began, unix, root, way, mount, may_have_siblings };

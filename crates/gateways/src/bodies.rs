@@ -28,7 +28,7 @@ use http::Framing;
 use ring::{Completion, Key, Op, Slab, Time, Token};
 
 use super::input::body_queue::BodyQueue;
-use super::input::collected::{Collected, Fault, Next, POOL_BYTES_MAX, Pool, Step, Terms};
+use super::input::collected::{Collected, Fault, POOL_BYTES_MAX, Pool, Step, Terms, Wait};
 use super::input::parts::Parts;
 use super::input::{COLLECTED_BYTES_MAX, Input, InputConsumer, Stage};
 use super::interest::News;
@@ -87,7 +87,7 @@ struct Flight {
     operation: Key,
     since: Time,
     /// Keeps the file's bytes in the quota until the last operation has ended.
-    _place: Rc<quota::Place>,
+    _reservation: Rc<quota::Reservation>,
 }
 
 /// The part of a body that a gateway needs before it takes anything.
@@ -262,20 +262,20 @@ impl Bodies {
     ) {
         let next = body.borrow_mut().next_step(&self.quota);
         let place = self.lined_up.iter().position(|(it, _)| it.as_ptr() == Rc::as_ptr(body));
-        if let Some(place) = place.filter(|_| !matches!(next, Ok(Next::Room))) {
+        if let Some(place) = place.filter(|_| !matches!(next, Ok(Wait::Room))) {
             self.lined_up.swap_remove(place);
         }
         match next {
-            Ok(Next::Nothing) => {}
-            Ok(Next::Room) => {
+            Ok(Wait::Nothing) => {}
+            Ok(Wait::Room) => {
                 if place.is_none() {
                     self.lined_up.push((Rc::downgrade(body), shell.cx.now));
                 }
             }
-            Ok(Next::Step(step)) if shell.ring.silence(step.device) >= PATIENCE => {
+            Ok(Wait::Step(step)) if shell.ring.silence(step.device) >= PATIENCE => {
                 self.give_up(shell, body, &silence());
             }
-            Ok(Next::Step(step)) => {
+            Ok(Wait::Step(step)) => {
                 if matches!(step.op, Op::Open { .. }) {
                     self.files.push(Rc::downgrade(body));
                     shell.cx.stats.body_files += 1;
@@ -289,13 +289,13 @@ impl Bodies {
     }
 
     fn submit(&mut self, shell: &mut Shell, body: &Rc<RefCell<Input>>, step: Step) {
-        let Step { op, device, place } = step;
+        let Step { op, device, reservation } = step;
         let (kind, since) = (self.kind, shell.cx.now);
         self.flights.insert_with(|key| Flight {
             body: Rc::downgrade(body),
             operation: shell.ring.submit_to(device, op, kind | key.to_bits()),
             since,
-            _place: place,
+            _reservation: reservation,
         });
     }
 
@@ -498,11 +498,11 @@ mod tests {
                 }
                 let next = body.input.borrow_mut().next_step(&self.quota);
                 match next {
-                    Ok(Next::Step(step)) => {
+                    Ok(Wait::Step(step)) => {
                         assert!(body.op.is_none(), "one at a time");
                         body.op = Some(step);
                     }
-                    Ok(Next::Nothing | Next::Room) => {}
+                    Ok(Wait::Nothing | Wait::Room) => {}
                     Err(_) => body.input.borrow_mut().give_up(),
                 }
                 if body.input.borrow().gives_way() {

@@ -48,7 +48,7 @@ struct Entry {
 
 /// A file, which counts until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Reservation {
     quota: Arc<Quota>,
     number: u64,
     gives_way: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ impl Quota {
     }
 
     /// Counts a new file, which is empty.
-    pub(crate) fn add(self: &Arc<Self>, client: Holder) -> Place {
+    pub(crate) fn add(self: &Arc<Self>, client: Holder) -> Reservation {
         let gives_way = Arc::new(AtomicBool::new(false));
         let entry =
             Entry { client, bytes: 0, may_give_way: true, gives_way: Arc::clone(&gives_way) };
@@ -102,7 +102,7 @@ impl Quota {
         state.next += 1;
         state.files.insert(number, entry);
         drop(state);
-        Place { quota: Arc::clone(self), number, gives_way }
+        Reservation { quota: Arc::clone(self), number, gives_way }
     }
 
     /// The bytes that count now.
@@ -112,7 +112,7 @@ impl Quota {
     }
 }
 
-impl Place {
+impl Reservation {
     /// Asks for room for a file of `bytes` bytes.
     pub(crate) fn reserve(&self, bytes: u64) -> Room {
         let bytes_max = self.quota.bytes_max();
@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut state = lock(&self.quota.state);
         if let Some(entry) = state.files.remove(&self.number) {
@@ -240,8 +240,11 @@ mod tests {
     fn there_are_so_many_files_at_most() {
         for (descriptors, expected) in [(1 << 20, FILES_MAX), (1024, 64), (10, FILES_MIN)] {
             let quota = Quota::new(MAX, descriptors);
-            let places: Vec<_> = (0..=expected).map(|_| quota.add(client(1))).collect();
-            let granted = places.iter().filter(|place| place.reserve(1) == Room::Granted).count();
+            let reservations: Vec<_> = (0..=expected).map(|_| quota.add(client(1))).collect();
+            let granted = reservations
+                .iter()
+                .filter(|reservation| reservation.reserve(1) == Room::Granted)
+                .count();
             assert_eq!(granted, expected, "{descriptors} descriptors");
         }
     }
@@ -254,27 +257,27 @@ mod tests {
             events in proptest::collection::vec((0_u8..4, any::<Index>(), 1_u64..MAX, 0_u8..8), 0..80),
         ) {
             let quota = Quota::new(MAX, 1 << 20);
-            let mut places = Vec::<Place>::new();
+            let mut reservations = Vec::<Reservation>::new();
             for (number, at, bytes, what) in events {
                 match what {
-                    0 => places.push(quota.add(client(number))),
-                    _ if places.is_empty() => {}
-                    1 => drop(places.remove(at.index(places.len()))),
+                    0 => reservations.push(quota.add(client(number))),
+                    _ if reservations.is_empty() => {}
+                    1 => drop(reservations.remove(at.index(reservations.len()))),
                     _ => {
-                        at.get(&places).reserve(bytes);
+                        at.get(&reservations).reserve(bytes);
                     }
                 }
-                places.retain(|place| what % 2 == 0 || !place.gives_way());
+                reservations.retain(|reservation| what % 2 == 0 || !reservation.gives_way());
                 prop_assert!(quota.used() <= MAX);
             }
             let small = quota.add(client(9));
             if small.reserve(MAX / 5) != Room::Granted {
-                let count = places.len();
-                places.retain(|place| !place.gives_way());
-                prop_assert!(places.len() < count, "the client that holds most gives way");
+                let count = reservations.len();
+                reservations.retain(|reservation| !reservation.gives_way());
+                prop_assert!(reservations.len() < count, "the client that holds most gives way");
                 prop_assert_eq!(small.reserve(MAX / 5), Room::Granted);
             }
-            drop((small, places));
+            drop((small, reservations));
             prop_assert_eq!(quota.used(), 0);
         }
     }

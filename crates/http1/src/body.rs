@@ -59,7 +59,7 @@ enum State {
 
 /// A finding of [`Decoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
+pub(crate) enum Decoded<'a> {
     /// More bytes are needed.
     Partial,
     /// Content, at least one byte.
@@ -118,7 +118,7 @@ impl Decoder {
     /// Returns how many bytes are consumed, and whether the body has ended.
     pub(crate) fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Reject> {
         let (len, found) = self.read_on(input, limits, Purpose::Skip, None)?;
-        Ok((len, found == Found::End))
+        Ok((len, found == Decoded::End))
     }
 
     /// Reads on, up to the next piece of content or the next trailer. Returns how many bytes are consumed, content
@@ -127,7 +127,7 @@ impl Decoder {
         &mut self,
         input: &'a [u8],
         limits: &Limits,
-    ) -> Result<(usize, Found<'a>), Reject> {
+    ) -> Result<(usize, Decoded<'a>), Reject> {
         self.read_on(input, limits, Purpose::Decode, None)
     }
 
@@ -138,7 +138,7 @@ impl Decoder {
         input: &'a [u8],
         limits: &Limits,
         is_odd: &mut bool,
-    ) -> Result<(usize, Found<'a>), Reject> {
+    ) -> Result<(usize, Decoded<'a>), Reject> {
         self.read_on(input, limits, Purpose::Decode, Some(is_odd))
     }
 
@@ -151,17 +151,17 @@ impl Decoder {
         limits: &Limits,
         purpose: Purpose,
         mut is_odd: Option<&mut bool>,
-    ) -> Result<(usize, Found<'a>), Reject> {
+    ) -> Result<(usize, Decoded<'a>), Reject> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
             match &mut self.state {
-                State::Length { remaining: 0 } => return Ok((at, Found::End)),
+                State::Length { remaining: 0 } => return Ok((at, Decoded::End)),
                 State::Chunk { remaining: 0 } => {
                     let end = chunk::data_end(rest)
                         .or_else(|error| tolerate(error, &mut is_odd, || tolerant::data_end(rest)));
                     let Some(len) = end? else {
-                        return Ok((at, Found::Partial));
+                        return Ok((at, Decoded::Partial));
                     };
                     self.state = State::ChunkSize;
                     at += len;
@@ -179,7 +179,7 @@ impl Decoder {
                         tolerate(error, &mut is_odd, || tolerant::size_line(rest, limits))
                     });
                     let Some((size, len)) = line? else {
-                        return Ok((at, Found::Partial));
+                        return Ok((at, Decoded::Partial));
                     };
                     self.state = if size == 0 {
                         State::Trailer { bytes_left: limits.trailer_bytes_max }
@@ -192,29 +192,29 @@ impl Decoder {
                 State::Trailer { bytes_left } => {
                     let line = chunk::trailer(rest, *bytes_left);
                     let (next, field) = match line {
-                        Ok(None) => return Ok((at, Found::Partial)),
+                        Ok(None) => return Ok((at, Decoded::Partial)),
                         Ok(Some(Line::Field { name_end, value, next })) => {
-                            let field = Found::Trailer(&rest[..name_end], &rest[value]);
+                            let field = Decoded::Trailer(&rest[..name_end], &rest[value]);
                             match rest.get(next) {
                                 // The next line may be a continuation of this one, and then both are left out.
-                                None if is_odd.is_some() => return Ok((at, Found::Partial)),
+                                None if is_odd.is_some() => return Ok((at, Decoded::Partial)),
                                 Some(b' ' | b'\t') if is_odd.is_some() => (next, None),
                                 _ => (next, Some(field)),
                             }
                         }
-                        Ok(Some(Line::End { next })) => (next, Some(Found::End)),
+                        Ok(Some(Line::End { next })) => (next, Some(Decoded::End)),
                         Err(error) => {
                             let read = || tolerant::trailer(rest, *bytes_left);
                             match tolerate(error, &mut is_odd, read)? {
-                                None => return Ok((at, Found::Partial)),
-                                Some((next, is_end)) => (next, is_end.then_some(Found::End)),
+                                None => return Ok((at, Decoded::Partial)),
+                                Some((next, is_end)) => (next, is_end.then_some(Decoded::End)),
                             }
                         }
                     };
                     *bytes_left -= next;
                     at += next;
                     match field {
-                        Some(Found::End) => self.state = State::Length { remaining: 0 },
+                        Some(Decoded::End) => self.state = State::Length { remaining: 0 },
                         Some(field) if purpose == Purpose::Decode => return Ok((at, field)),
                         _ => {}
                     }
@@ -258,8 +258,8 @@ fn tolerate<T>(
 
 const TOO_LONG: Reject = Reject::new(Status::ContentTooLarge, "a body that is too long");
 
-fn found(data: &[u8]) -> Found<'_> {
-    if data.is_empty() { Found::Partial } else { Found::Data(data) }
+fn found(data: &[u8]) -> Decoded<'_> {
+    if data.is_empty() { Decoded::Partial } else { Decoded::Data(data) }
 }
 
 /// The smaller of `remaining` and `available`.

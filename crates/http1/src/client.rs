@@ -5,7 +5,7 @@
 
 use http::Method;
 
-use crate::body::{Decoder, Found};
+use crate::body::{Decoded, Decoder};
 use crate::limits::Limits;
 use crate::response::{self, Fault, Framing, Response};
 
@@ -246,10 +246,10 @@ impl Connection {
             State::Body { decoder, last } => {
                 let (len, found) = decoder.decode_response(input, limits, last)?;
                 let event = match found {
-                    Found::Partial => Event::Partial,
-                    Found::Data(data) => Event::Body(data),
-                    Found::Trailer(name, value) => Event::Trailer(name, value),
-                    Found::End => {
+                    Decoded::Partial => Event::Partial,
+                    Decoded::Data(data) => Event::Body(data),
+                    Decoded::Trailer(name, value) => Event::Trailer(name, value),
+                    Decoded::End => {
                         self.state = if *last { State::Closed } else { State::Idle };
                         Event::BodyEnd
                     }

@@ -4,7 +4,7 @@
 
 use http::{Framing, Reject};
 
-use crate::body::{Decoder, Found};
+use crate::body::{Decoded, Decoder};
 use crate::limits::Limits;
 use crate::request::{self, Request};
 
@@ -205,10 +205,10 @@ impl Connection {
             State::DecodeBody { decoder, last } => {
                 let (len, found) = decoder.decode(input, limits)?;
                 let event = match found {
-                    Found::Partial => Event::Partial,
-                    Found::Data(data) => Event::Body(data),
-                    Found::Trailer(name, value) => Event::Trailer(name, value),
-                    Found::End => {
+                    Decoded::Partial => Event::Partial,
+                    Decoded::Data(data) => Event::Body(data),
+                    Decoded::Trailer(name, value) => Event::Trailer(name, value),
+                    Decoded::End => {
                         self.state = if *last { State::Closed } else { State::ExpectHead };
                         Event::BodyEnd
                     }

@@ -19,7 +19,7 @@ use netstack::channel::{Batch, Channel, Filter, Network};
 use netstack::{Frame, Full, Limits, Transmit};
 use rustix::fs::Mode;
 
-use logs::place::Place;
+use logs::location::Location;
 use logs::say::say;
 
 /// The most bytes of a frame that are recorded; the largest frame fits.
@@ -95,7 +95,7 @@ impl Files {
 /// Makes a file, which replaces an old one. Other users may not read the bytes of clients, and cannot redirect the
 /// file.
 fn create(path: &Path) -> io::Result<File> {
-    Place::find_name(path)?.replace(Mode::RUSR | Mode::WUSR).map(File::from)
+    Location::find_name(path)?.replace(Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
 /// The name of the file of one of several queues: the interface and the number stand in front of the extension.

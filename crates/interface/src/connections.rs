@@ -8,7 +8,7 @@ use super::news::Came;
 
 /// The connections that the worker has not closed, by their slots in the stack.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Connections {
     entries: Vec<Entry>,
     /// News of connections that wait for a slot in the worker.
     waiting: HashMap<ConnectionId, Vec<Came>, foldhash::quality::RandomState>,
@@ -16,7 +16,7 @@ pub(super) struct Places {
 
 /// A connection in the worker's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Standing {
     /// The connection waits for a slot in the worker, and its news wait, too.
     Waiting,
     /// The connection has this id in the worker.
@@ -46,16 +46,16 @@ const ENDING: u64 = 3 << 56;
 // The size counts because each idle connection has one.
 const _: () = assert!(size_of::<Entry>() == 12);
 
-impl Places {
+impl Connections {
     /// The state of a connection; `None` if the worker has closed it.
     #[inline]
-    pub(super) fn get(&self, id: ConnectionId) -> Option<Place> {
+    pub(super) fn get(&self, id: ConnectionId) -> Option<Standing> {
         let entry = self.entries.get(id.place()).filter(|entry| entry.is_of(id))?;
         let name = entry.state & !MARK;
         match entry.state & MARK {
-            WAITING => Some(Place::Waiting),
-            OPEN => Some(Place::Open(name)),
-            ENDING => Some(Place::Ending(name)),
+            WAITING => Some(Standing::Waiting),
+            OPEN => Some(Standing::Open(name)),
+            ENDING => Some(Standing::Ending(name)),
             _ => None,
         }
     }
@@ -63,17 +63,17 @@ impl Places {
     /// The worker's id of a connection.
     pub(super) fn name(&self, id: ConnectionId) -> Option<u64> {
         match self.get(id)? {
-            Place::Waiting => None,
-            Place::Open(name) | Place::Ending(name) => Some(name),
+            Standing::Waiting => None,
+            Standing::Open(name) | Standing::Ending(name) => Some(name),
         }
     }
 
     /// Sets the state of a connection.
-    pub(super) fn set(&mut self, id: ConnectionId, place: Place) {
-        let state = match place {
-            Place::Waiting => WAITING,
-            Place::Open(name) => OPEN | name,
-            Place::Ending(name) => ENDING | name,
+    pub(super) fn set(&mut self, id: ConnectionId, standing: Standing) {
+        let state = match standing {
+            Standing::Waiting => WAITING,
+            Standing::Open(name) => OPEN | name,
+            Standing::Ending(name) => ENDING | name,
         };
         if id.place() >= self.entries.len() {
             self.entries.resize(id.place() + 1, Entry { generation: 0, state: NONE });
@@ -116,32 +116,35 @@ mod tests {
 
     #[test]
     fn a_place_is_of_one_connection_only() {
-        let mut places = Places::default();
+        let mut connections = Connections::default();
         let (first, second) = (ConnectionId(7), ConnectionId(1 << 24 | 7));
         assert_eq!((first.place(), second.place()), (7, 7));
-        assert_eq!(places.get(first), None);
-        for place in [Place::Waiting, Place::Open((1 << 56) - 1), Place::Ending(0)] {
-            places.set(first, place);
-            assert_eq!((places.get(first), places.get(second)), (Some(place), None));
+        assert_eq!(connections.get(first), None);
+        for standing in [Standing::Waiting, Standing::Open((1 << 56) - 1), Standing::Ending(0)] {
+            connections.set(first, standing);
+            assert_eq!((connections.get(first), connections.get(second)), (Some(standing), None));
         }
-        places.set(second, Place::Open(3));
-        places.remove(first);
-        assert_eq!((places.get(first), places.get(second)), (None, Some(Place::Open(3))));
-        places.remove(second);
-        assert_eq!(places.get(second), None);
+        connections.set(second, Standing::Open(3));
+        connections.remove(first);
+        assert_eq!(
+            (connections.get(first), connections.get(second)),
+            (None, Some(Standing::Open(3)))
+        );
+        connections.remove(second);
+        assert_eq!(connections.get(second), None);
     }
 
     #[test]
     fn news_wait_with_their_connection() {
-        let mut places = Places::default();
+        let mut connections = Connections::default();
         let (one, other) = (ConnectionId(1), ConnectionId(2));
-        places.set(one, Place::Waiting);
-        places.keep(one, Came::Room);
-        places.keep(one, Came::End);
-        assert!(places.take_kept(other).is_empty());
-        assert!(matches!(places.take_kept(one)[..], [Came::Room, Came::End]));
-        places.keep(one, Came::Lost);
-        places.remove(one);
-        assert!(places.take_kept(one).is_empty());
+        connections.set(one, Standing::Waiting);
+        connections.keep(one, Came::Room);
+        connections.keep(one, Came::End);
+        assert!(connections.take_kept(other).is_empty());
+        assert!(matches!(connections.take_kept(one)[..], [Came::Room, Came::End]));
+        connections.keep(one, Came::Lost);
+        connections.remove(one);
+        assert!(connections.take_kept(one).is_empty());
     }
 }

@@ -18,10 +18,10 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod connections;
 mod listening;
 mod network;
 mod news;
-mod places;
 mod plan;
 mod polls;
 mod rate;
@@ -45,7 +45,7 @@ use capture::{Files, Port, Recorder};
 use config::{Address, Congestion, Frames, Interface, Listen, Server};
 pub use network::StackNetwork;
 use news::News;
-use plan::{Local, Place};
+use plan::{Addressed, Local};
 pub use rights::drop_rights;
 use strays::Strays;
 pub use transport::StackTransport;
@@ -117,7 +117,7 @@ impl Interfaces {
             names.push((interface.name.clone(), addresses_of(interface, server.frames)?));
         }
         let mut owners = Owners { addresses: names, locals: HashSet::new() };
-        let plan = plan::divide(listeners, &owners.places())?;
+        let plan = plan::divide(listeners, &owners.addressed())?;
         owners.locals.extend(plan.interfaces.iter().flatten().map(|(_, local)| *local));
         let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), HashMap::new());
         let mut opened = Self { kernel, seeds, said, reserved, owners };
@@ -214,7 +214,7 @@ impl Interfaces {
 impl Owners {
     /// Returns the name of the interface that alone serves a listener.
     pub fn owner(&self, listener: &Address) -> Option<&str> {
-        plan::owner(listener, &self.places())
+        plan::owner(listener, &self.addressed())
     }
 
     /// Returns the address of a listener that an interface has taken since the start, even if it is not served now.
@@ -223,8 +223,8 @@ impl Owners {
         self.locals.get(ip).copied()
     }
 
-    fn places(&self) -> Vec<Place<'_>> {
-        self.addresses.iter().map(|(name, addresses)| Place { name, addresses }).collect()
+    fn addressed(&self) -> Vec<Addressed<'_>> {
+        self.addresses.iter().map(|(name, addresses)| Addressed { name, addresses }).collect()
     }
 }
 

@@ -14,9 +14,9 @@ use ring::{Completion, Ring};
 use sendfile::Takes;
 
 use super::capture::Port;
+use super::connections::{Connections, Standing};
 use super::listening::{Accepted, Listening, Newcomer};
 use super::news::{Bytes, Came, News};
-use super::places::{Place, Places};
 use super::plan::Local;
 use super::polls::{Alarm, Announcements, Arrivals, Departures, READABLE, TIMER, WATCH, WRITABLE};
 use super::report::Facts;
@@ -67,8 +67,8 @@ impl StackNetwork {
         let readable = ring.adopt_socket(port.device.fd().try_clone_to_owned()?);
         let writable = ring.adopt_socket(port.device.room_fd().try_clone_to_owned()?);
         let now = time(ring.now());
-        let (places, rates) = (Places::default(), HashMap::default());
-        let wire = Wire { stack, port, news, places, rates };
+        let (connections, rates) = (Connections::default(), HashMap::default());
+        let wire = Wire { stack, port, news, connections, rates };
         Ok(Self {
             name,
             wire: Rc::new(RefCell::new(wire)),
@@ -125,7 +125,7 @@ impl StackNetwork {
                 return None;
             }
         };
-        wire.places.set(id, Place::Waiting);
+        wire.connections.set(id, Standing::Waiting);
         newcomer
     }
 
@@ -140,21 +140,21 @@ impl StackNetwork {
                 }
             }
             let mut wire = self.wire.borrow_mut();
-            match wire.places.get(id) {
+            match wire.connections.get(id) {
                 // The worker has closed the connection.
                 None => {}
-                Some(Place::Waiting) => {
+                Some(Standing::Waiting) => {
                     let is_bytes = matches!(came, Came::Bytes(_));
-                    wire.places.keep(id, came);
+                    wire.connections.keep(id, came);
                     if is_bytes {
                         // The stack holds further bytes, up to the receive window, and then the peer stops.
                         wire.set_receiving(self.now, id, false);
                     }
                 }
-                Some(Place::Ending(_)) if matches!(came, Came::Room) => {
+                Some(Standing::Ending(_)) if matches!(came, Came::Room) => {
                     wire.send_end(self.now, id);
                 }
-                Some(Place::Open(id) | Place::Ending(id)) => return Some(event(id, came)),
+                Some(Standing::Open(id) | Standing::Ending(id)) => return Some(event(id, came)),
             }
         }
     }
@@ -240,8 +240,8 @@ impl Network for StackNetwork {
 
     fn open(&mut self, _ring: &mut Ring, newcomer: Newcomer, id: u64) -> StackTransport {
         let wire = &mut *self.wire.borrow_mut();
-        wire.places.set(newcomer.id, Place::Open(id));
-        for came in wire.places.take_kept(newcomer.id).into_iter().rev() {
+        wire.connections.set(newcomer.id, Standing::Open(id));
+        for came in wire.connections.take_kept(newcomer.id).into_iter().rev() {
             wire.news.put_back(newcomer.id, came);
         }
         // The worker has now got all earlier bytes, so the stack gives it the bytes that it has held.

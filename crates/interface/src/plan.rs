@@ -17,12 +17,12 @@ pub(super) struct Plan {
 
 /// An interface, with the facts that matter for listeners.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct Addressed<'a> {
     pub(super) name: &'a str,
     pub(super) addresses: &'a [IpAddr],
 }
 
-impl Place<'_> {
+impl Addressed<'_> {
     /// The addresses of the interface at which a listener accepts.
     fn locals(&self, listener: &Address) -> impl Iterator<Item = SocketAddr> {
         let ip = match listener {
@@ -66,8 +66,11 @@ pub(super) fn served(
 }
 
 /// Returns the name of the interface that alone serves a listener.
-pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a str> {
-    places.iter().find(|place| place.has_alone(listener)).map(|place| place.name)
+pub(super) fn owner<'a>(listener: &Address, interfaces: &[Addressed<'a>]) -> Option<&'a str> {
+    interfaces
+        .iter()
+        .find(|interface| interface.has_alone(listener))
+        .map(|interface| interface.name)
 }
 
 /// Divides the listeners. A listener at all addresses belongs to the kernel and to all interfaces.
@@ -75,38 +78,42 @@ pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a 
 /// # Errors
 ///
 /// A message for the operator, if an interface would serve nothing, or a port is unknown.
-pub(super) fn divide(listeners: &[(u32, Listen)], places: &[Place<'_>]) -> Result<Plan, String> {
-    let mut interfaces = Vec::new();
-    for place in places {
+pub(super) fn divide(
+    listeners: &[(u32, Listen)],
+    interfaces: &[Addressed<'_>],
+) -> Result<Plan, String> {
+    let mut of_each = Vec::new();
+    for interface in interfaces {
         let mut locals = Vec::new();
         for (number, listener) in listeners {
-            locals.extend(place.locals(&listener.address).map(|local| (*number, local)));
+            locals.extend(interface.locals(&listener.address).map(|local| (*number, local)));
         }
         if let Some((_, local)) = locals.iter().find(|(_, local)| local.port() == 0) {
-            let name = place.name;
+            let name = interface.name;
             return Err(format!(
                 "cannot listen on {local}: the kernel chooses no port for the interface {name}; name one"
             ));
         }
         if locals.is_empty() {
-            return Err(nothing_to_serve(place));
+            return Err(nothing_to_serve(interface));
         }
-        interfaces.push(locals);
+        of_each.push(locals);
     }
-    let is_kernels = |(_, listener): &&(u32, Listen)| owner(&listener.address, places).is_none();
+    let is_kernels =
+        |(_, listener): &&(u32, Listen)| owner(&listener.address, interfaces).is_none();
     let kernel = listeners.iter().filter(is_kernels).cloned().collect();
-    Ok(Plan { kernel, interfaces })
+    Ok(Plan { kernel, interfaces: of_each })
 }
 
-fn nothing_to_serve(place: &Place<'_>) -> String {
-    let name = place.name;
-    let Some(first) = place.addresses.first() else {
+fn nothing_to_serve(interface: &Addressed<'_>) -> String {
+    let name = interface.name;
+    let Some(first) = interface.addresses.first() else {
         return format!(
             "interface {name}: it has no address; give it one with `ip address add ADDR/PREFIX dev {name}`, or \
              add --address ADDR/PREFIX for one that only samum has"
         );
     };
-    let all: Vec<_> = place.addresses.iter().map(ToString::to_string).collect();
+    let all: Vec<_> = interface.addresses.iter().map(ToString::to_string).collect();
     format!(
         "interface {name}: no listener has one of its addresses ({}); add --listen {}, or leave out \
          --interface {name}",
@@ -126,12 +133,12 @@ mod tests {
         Address::Ip(text.parse().unwrap())
     }
 
-    fn eth1() -> Place<'static> {
+    fn eth1() -> Addressed<'static> {
         const ADDRESSES: [IpAddr; 2] = [
             IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
             IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
         ];
-        Place { name: "eth1", addresses: &ADDRESSES }
+        Addressed { name: "eth1", addresses: &ADDRESSES }
     }
 
     fn divided(listeners: &[Address]) -> Result<(Vec<u32>, Vec<String>), String> {
@@ -160,7 +167,7 @@ mod tests {
         assert!(error.contains("add --listen 10.0.0.1:80"), "{error}");
         let error = divided(&[ip("10.0.0.1:0")]).unwrap_err();
         assert!(error.contains("name one"), "{error}");
-        let bare = Place { name: "eth2", addresses: &[] };
+        let bare = Addressed { name: "eth2", addresses: &[] };
         let error = divide(&[(0, ip("0.0.0.0:80").into())], &[bare]).unwrap_err();
         assert!(error.contains("it has no address"), "{error}");
     }

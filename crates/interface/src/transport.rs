@@ -112,7 +112,7 @@ impl Transport for StackTransport {
         let wire = &mut *self.wire.borrow_mut();
         let before = wire.rates.get(&self.id).map(Rate::bytes_per_second);
         if before != Some(bytes_per_second)
-            && let Some(name) = wire.places.name(self.id)
+            && let Some(name) = wire.connections.name(self.id)
         {
             wire.rates.insert(self.id, Rate::new(ring, bytes_per_second, name));
             self.has_rate = true;

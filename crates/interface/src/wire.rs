@@ -8,8 +8,8 @@ use outq::OutQ;
 use sendfile::{Drained, Piece};
 
 use super::capture::Port;
+use super::connections::{Connections, Standing};
 use super::news::News;
-use super::places::{Place, Places};
 use super::rate::Rate;
 
 /// The stack's time on the ring's clock.
@@ -22,7 +22,7 @@ pub(super) struct Wire {
     pub(super) stack: Stack,
     pub(super) port: Port,
     pub(super) news: News,
-    pub(super) places: Places,
+    pub(super) connections: Connections,
     /// The rates of the connections that have one.
     pub(super) rates: HashMap<ConnectionId, Rate, foldhash::quality::RandomState>,
 }
@@ -61,8 +61,8 @@ impl Wire {
 
     /// Sends the end of a connection whose queue is empty for good.
     pub(super) fn end_alone(&mut self, now: netstack::Time, id: ConnectionId) {
-        if let Some(Place::Open(name)) = self.places.get(id) {
-            self.places.set(id, Place::Ending(name));
+        if let Some(Standing::Open(name)) = self.connections.get(id) {
+            self.connections.set(id, Standing::Ending(name));
         }
         self.send_end(now, id);
     }
@@ -94,7 +94,7 @@ impl Wire {
     /// Removes a connection that the worker no longer needs. If its [end](Self::end_alone) has
     /// left, the stack does the rest.
     pub(super) fn remove(&mut self, now: netstack::Time, id: ConnectionId) {
-        self.places.remove(id);
+        self.connections.remove(id);
         self.rates.remove(&id);
         self.end(now, id);
     }

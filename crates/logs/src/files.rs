@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Mode;
 
-use crate::place::Place;
+use crate::location::Location;
 use config::errno::words;
 use config::{Log, LogTarget};
 
@@ -42,7 +42,8 @@ pub fn open(target: &LogTarget) -> Result<OwnedFd, String> {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
     };
-    let opened = Place::find(path).and_then(|place| place.append(Mode::from_raw_mode(0o640)));
+    let opened =
+        Location::find(path).and_then(|location| location.append(Mode::from_raw_mode(0o640)));
     opened.map_err(|error| cannot_log(path, &error))
 }
 

@@ -7,7 +7,7 @@
 
 pub mod files;
 mod line;
-pub mod place;
+pub mod location;
 pub mod say;
 mod sink;
 

@@ -26,14 +26,14 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// A name in a directory that is held open.
 #[derive(Debug)]
-pub struct Place {
+pub struct Location {
     directory: OwnedFd,
     name: OsString,
     /// True if it is a link of `/proc` to an open file (`/proc/self/fd/1`), which only the kernel can follow.
     is_descriptor: bool,
 }
 
-/// The reason why a place is not used.
+/// the reason why a location is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// A link of this user leads to another user's directory.
@@ -44,8 +44,8 @@ enum Refusal {
     Linked,
 }
 
-impl Place {
-    /// Finds the place of a file that may be a link.
+impl Location {
+    /// Finds the location of a file that may be a link.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Place {
         walk(path, true)
     }
 
-    /// Finds the place of a name that may be no link.
+    /// Finds the location of a name that may be no link.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ fn may_be_written_by_others(directory: &Stat) -> bool {
 }
 
 /// Walks to the directory of a file.
-fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
+fn walk(path: &Path, follows_last: bool) -> io::Result<Location> {
     const WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let is_root = geteuid().is_root();
     // The users whose links lead here; these links may only lead to directories of the same user.
@@ -193,18 +193,18 @@ fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
         }
         push_names(&mut rest, target);
     };
-    let place = Place { directory, name, is_descriptor };
+    let location = Location { directory, name, is_descriptor };
     if let Some(&other) = others.first() {
-        let owner = fstat(&place.directory)?.st_uid;
+        let owner = fstat(&location.directory)?.st_uid;
         if let Some(other) = others.into_iter().find(|other| *other != owner) {
             return Err(Refusal::Foreign(other).into());
         }
         // In their own directory they may do what they want, but they may not get an open file of the server.
-        if place.is_descriptor {
+        if location.is_descriptor {
             return Err(Refusal::Foreign(other).into());
         }
     }
-    Ok(place)
+    Ok(location)
 }
 
 /// The directory at which a path begins.
@@ -263,7 +263,7 @@ mod tests {
     const OTHER: u32 = 65534;
 
     fn append(path: &Path) -> io::Result<()> {
-        let file = Place::find(path)?.append(Mode::from_raw_mode(0o640))?;
+        let file = Location::find(path)?.append(Mode::from_raw_mode(0o640))?;
         File::from(file).write_all(b"line\n")
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert!(append(&at("logs")).is_err());
         assert!(append(&at("logs/b/c")).is_err());
         assert_eq!(append(&at("no/a")).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(Place::find(&at("logs/new")).unwrap().try_append().is_ok());
+        assert!(Location::find(&at("logs/new")).unwrap().try_append().is_ok());
         assert!(!at("logs/new").exists());
     }
 
@@ -328,7 +328,7 @@ mod tests {
             let error = append(&at(name)).unwrap_err().to_string();
             assert!(error.contains("link of user 65534"), "{name}: {error}");
         }
-        assert!(Place::find_name(&at("theirs/way/precious")).is_err());
+        assert!(Location::find_name(&at("theirs/way/precious")).is_err());
         // A second name of a file needs no link.
         fs::hard_link(at("precious"), at("theirs/c.log")).unwrap();
         let error = append(&at("theirs/c.log")).unwrap_err().to_string();

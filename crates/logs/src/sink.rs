@@ -26,7 +26,7 @@ const LAST_WRITE_MAX: Duration = Duration::from_secs(1);
 pub struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
-    next: Option<Next>,
+    next: Option<Replacement>,
     /// The end of the bytes that have been written.
     end: End,
     token: Token,
@@ -49,7 +49,7 @@ pub struct Sink {
 
 /// The file that replaces another one.
 #[derive(Debug)]
-struct Next {
+struct Replacement {
     fd: Fd,
     /// The time at which the write in flight is given up for the next file, if the write may never end.
     deadline: Option<Time>,
@@ -100,7 +100,7 @@ impl Sink {
     pub fn replace(&mut self, fd: Fd, now: Time) {
         let may_hang = self.fd.as_ref().is_some_and(|before| is_other_pipe(before, &fd));
         let deadline = may_hang.then(|| now + LAST_WRITE_MAX);
-        self.next = Some(Next { fd, deadline });
+        self.next = Some(Replacement { fd, deadline });
         self.settle();
     }
 

@@ -17,7 +17,7 @@ use config::errno::words;
 use config::file::{self, Errors, Loaded};
 use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Thing, print};
 use logs::files::cannot_log;
-use logs::place::Place;
+use logs::location::Location;
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -233,6 +233,6 @@ fn try_buffer(path: &Path) -> Result<(), String> {
 
 /// Checks if a log could be appended to, and does not make it.
 fn try_log(path: &Path) -> Result<(), String> {
-    let tried = Place::find(path).and_then(|place| place.try_append());
+    let tried = Location::find(path).and_then(|location| location.try_append());
     tried.map_err(|error| cannot_log(path, &error))
 }

@@ -277,7 +277,7 @@ impl Roots {
 }
 
 /// Looks at the path of a root.
-fn look(root: &Root) -> Found {
+fn look(root: &Root) -> PathState {
     let path = &root.path;
     let no_more =
         |error: &io::Error| explain(path, error).replacen("cannot serve", "can no longer serve", 1);
@@ -286,30 +286,34 @@ fn look(root: &Root) -> Found {
         Err(error) => {
             let is_certain = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP].contains(&error);
             let reason = no_more(&error.into());
-            return if is_certain { Found::Nothing(reason) } else { Found::Unknown(reason) };
+            return if is_certain {
+                PathState::Nothing(reason)
+            } else {
+                PathState::Unknown(reason)
+            };
         }
     };
     // If the directory was removed on a network server (ESTALE), the directory at the path is another one.
     let here = rustix::fs::fstat(&root.directory);
     if here.is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)) {
-        return Found::Same;
+        return PathState::Same;
     }
     let opened = open(path).and_then(|directory| Ok((Identity::of(&directory)?, directory)));
     match opened {
-        Ok((identity, directory)) => Found::Another(directory, identity),
+        Ok((identity, directory)) => PathState::Another(directory, identity),
         Err(error) => {
             let is_shortage = [Errno::MFILE, Errno::NFILE, Errno::NOMEM]
                 .iter()
                 .any(|one| error.raw_os_error() == Some(one.raw_os_error()));
             let reason = no_more(&error);
-            if is_shortage { Found::Unknown(reason) } else { Found::Nothing(reason) }
+            if is_shortage { PathState::Unknown(reason) } else { PathState::Nothing(reason) }
         }
     }
 }
 
 /// The result of a look at the path.
 #[derive(Debug)]
-enum Found {
+enum PathState {
     /// The directory that is served.
     Same,
     /// Another directory.
@@ -348,10 +352,10 @@ enum Follower {
 
 impl Follower {
     /// Takes the result of a look. Returns the next state, the step, and a message if there is news for the operator.
-    fn handle(&self, found: Found, path: &Path) -> (Self, Step, Option<String>) {
+    fn handle(&self, found: PathState, path: &Path) -> (Self, Step, Option<String>) {
         let shown = path.display();
         match found {
-            Found::Same => match self {
+            PathState::Same => match self {
                 Self::Content | Self::Doubtful => (Self::Content, Step::None, None),
                 Self::Lost(_) => {
                     let text = format!("{shown} exists again: serving it");
@@ -362,11 +366,11 @@ impl Follower {
                     (Self::Content, Step::None, Some(text))
                 }
             },
-            Found::Another(directory, identity) => {
+            PathState::Another(directory, identity) => {
                 let text = format!("{shown} is another directory now: serving the new one");
                 (Self::Content, Step::Replace(directory, identity), Some(text))
             }
-            Found::Nothing(reason) => match self {
+            PathState::Nothing(reason) => match self {
                 Self::Content | Self::Uncertain(_) => (Self::Doubtful, Step::None, None),
                 Self::Lost(before) if *before == reason => (self.clone(), Step::None, None),
                 Self::Doubtful | Self::Lost(_) => {
@@ -376,7 +380,7 @@ impl Follower {
                     (Self::Lost(reason), Step::Lose, Some(text))
                 }
             },
-            Found::Unknown(reason) => match self {
+            PathState::Unknown(reason) => match self {
                 Self::Lost(_) => (self.clone(), Step::None, None),
                 Self::Uncertain(before) if *before == reason => (self.clone(), Step::None, None),
                 _ => {
@@ -392,10 +396,10 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn another() -> Found {
+    fn another() -> PathState {
         let directory = open(Path::new("/")).unwrap();
         let identity = Identity::of(&directory).unwrap();
-        Found::Another(directory, identity)
+        PathState::Another(directory, identity)
     }
 
     #[test]
@@ -412,32 +416,34 @@ mod tests {
             };
             (step, text.unwrap_or_default())
         };
-        let gone = || Found::Nothing("can no longer serve /srv/www: no such directory".to_owned());
-        let odd = || Found::Unknown("can no longer serve /srv/www: input/output error".to_owned());
+        let gone =
+            || PathState::Nothing("can no longer serve /srv/www: no such directory".to_owned());
+        let odd =
+            || PathState::Unknown("can no longer serve /srv/www: input/output error".to_owned());
         let nothing = || ("", String::new());
-        assert_eq!(handle(Found::Same), nothing());
+        assert_eq!(handle(PathState::Same), nothing());
         // It is missing for a moment.
         assert_eq!(handle(gone()), nothing());
-        assert_eq!(handle(Found::Same), nothing());
+        assert_eq!(handle(PathState::Same), nothing());
         assert_eq!(handle(gone()), nothing());
         let (step, text) = handle(gone());
         assert_eq!(step, "lose");
         assert!(text.starts_with("can no longer serve /srv/www: no such directory; requests"));
         assert_eq!(handle(gone()), nothing());
         assert_eq!(handle(odd()), nothing(), "it is still lost");
-        assert_eq!(handle(Found::Nothing("permission denied".to_owned())).0, "lose");
-        let (step, text) = handle(Found::Same);
+        assert_eq!(handle(PathState::Nothing("permission denied".to_owned())).0, "lose");
+        let (step, text) = handle(PathState::Same);
         assert!(step == "restore" && text.contains("exists again"), "{step} {text}");
-        assert_eq!(handle(Found::Same), nothing());
+        assert_eq!(handle(PathState::Same), nothing());
         let (step, text) = handle(odd());
         assert!(step.is_empty() && text.contains("is still served"), "{step} {text}");
         assert_eq!(handle(odd()), nothing());
-        assert!(handle(Found::Same).1.contains("all the time"));
+        assert!(handle(PathState::Same).1.contains("all the time"));
         let expected = "/srv/www is another directory now: serving the new one".to_owned();
         assert_eq!(handle(another()), ("replace", expected));
         assert_eq!((handle(gone()), handle(gone()).0), (nothing(), "lose"));
         assert_eq!(handle(another()).0, "replace");
-        assert_eq!(handle(Found::Same), nothing());
+        assert_eq!(handle(PathState::Same), nothing());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What answers requests: files, pages, programs, and other servers.
 //!
-//! [`router::Router`] finds the place of a request in what is served, and has the others answer. The contract between a
+//! [`router::Router`] finds the destination of a request in what is served, and has the others answer. The contract between a
 //! handler and its callers is that of [`session::handler`].
 
 pub mod attach;

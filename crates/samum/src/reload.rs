@@ -66,7 +66,7 @@ pub(crate) struct Reloader {
 }
 
 /// A directory of the next configuration.
-enum Found {
+enum RootSource {
     /// The directory is served already, with this index.
     Served(usize),
     New(Root),
@@ -162,7 +162,7 @@ impl Reloader {
     }
 
     /// Opens the directories. A directory that is served already is not kept open twice.
-    fn open_roots(&self, next: &Snapshot, loaded: &Loaded) -> Result<Vec<Found>, String> {
+    fn open_roots(&self, next: &Snapshot, loaded: &Loaded) -> Result<Vec<RootSource>, String> {
         let served = self.roots.list();
         let by_path: HashMap<&PathBuf, usize> = self.served.roots().iter().zip(0..).collect();
         let find = |path: &PathBuf| {
@@ -170,7 +170,7 @@ impl Reloader {
                 .map_err(|why| loaded.error(&Thing::Directory(path.clone()), &why).to_string())?;
             let same = by_path.get(path).copied();
             let same = same.filter(|index| served[*index].is_same(&root));
-            Ok(same.map_or(Found::New(root), Found::Served))
+            Ok(same.map_or(RootSource::New(root), RootSource::Served))
         };
         next.roots().iter().map(find).collect()
     }
@@ -263,7 +263,7 @@ impl Reloader {
     fn replace(
         &mut self,
         next: &Arc<Snapshot>,
-        found: Vec<Found>,
+        found: Vec<RootSource>,
         mut logs: Vec<Vec<(Log, OwnedFd)>>,
         listeners: Vec<Opened>,
     ) -> Result<(), String> {
@@ -277,8 +277,8 @@ impl Reloader {
             for found in found {
                 let (index, root) = match found {
                     // By now the directory may have been replaced or lost; a loss is reported.
-                    Found::Served(index) => (Some(index), served[index].clone()),
-                    Found::New(root) => (None, root),
+                    RootSource::Served(index) => (Some(index), served[index].clone()),
+                    RootSource::New(root) => (None, root),
                 };
                 same.push(index);
                 roots.push(root);

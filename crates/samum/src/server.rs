@@ -35,7 +35,7 @@ use interface::{Interfaces, Owners};
 use logs::files::{self, OpenLogs};
 use logs::say::{say, say_about, set_format};
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
-use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
+use start::{ConnectionSource, RESPONSES_MAX, Shared, Started, start_workers};
 
 /// Requests for a reload that may wait at once. One reload answers all that wait.
 const RELOADS_MAX: usize = 16;
@@ -72,7 +72,7 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
         shares,
         roots,
         logs,
-        ways,
+        sources,
         texts,
         ports,
         socket_files,
@@ -95,7 +95,7 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     let Reading { said, warnings, .. } = &reading;
     let (said, warnings) = (said.clone(), warnings.clone());
     certificates.replace(reading, snapshot.listeners(), &ports)?.complete();
-    let Started { workers, driver, ends } = start_workers(shared, ways, logs)?;
+    let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
     texts.iter().chain(&said).for_each(|text| say(text));
     warnings.iter().for_each(say_about);
     let from_files = source.is_some().then_some(&loaded);
@@ -165,7 +165,7 @@ struct Prepared {
     /// The open files of [`Snapshot::logs`].
     logs: Vec<(Log, OwnedFd)>,
     /// The sources of connections, one for each worker.
-    ways: Vec<Way>,
+    sources: Vec<ConnectionSource>,
     /// The addresses at which the server listens, for the operator.
     texts: Vec<String>,
     /// The ports that the kernel has chosen, by the numbers of listeners.
@@ -220,13 +220,15 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
         // Rights are dropped before any thread starts, because a thread has the rights of the thread that starts it.
         interface::drop_rights().map_err(|error| format!("cannot drop rights: {error}"))?;
     }
-    let ways = sockets.into_iter().map(Way::Listeners);
-    let ways = ways.chain(seeds.into_iter().map(|seed| Way::Interface(Box::new(seed)))).collect();
+    let sources = sockets.into_iter().map(ConnectionSource::Listeners);
+    let sources = sources
+        .chain(seeds.into_iter().map(|seed| ConnectionSource::Interface(Box::new(seed))))
+        .collect();
     Ok(Prepared {
         shares,
         roots,
         logs,
-        ways,
+        sources,
         texts,
         ports,
         socket_files,

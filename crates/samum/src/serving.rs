@@ -126,15 +126,15 @@ impl Serving {
 
     /// Returns the route of a path of a site. See [`Routes::find`](config::route::Routes::find).
     #[inline]
-    pub(crate) fn place(&self, site: SiteId, path: &[u8]) -> Place {
-        Place { site, route: self.snapshot.sites[site.index()].find(path) }
+    pub(crate) fn destination(&self, site: SiteId, path: &[u8]) -> Destination {
+        Destination { site, route: self.snapshot.sites[site.index()].find(path) }
     }
 
     /// Does the same for a request that was handed over or that is the server's own; internal routes answer these, too.
-    pub(crate) fn inner_place(&self, site: SiteId, path: &[u8]) -> Place {
+    pub(crate) fn inner_destination(&self, site: SiteId, path: &[u8]) -> Destination {
         match &self.snapshot.inner[site.index()].paths {
-            Some(routes) => Place { site, route: routes.find(path) },
-            None => self.place(site, path),
+            Some(routes) => Destination { site, route: routes.find(path) },
+            None => self.destination(site, path),
         }
     }
 
@@ -202,10 +202,10 @@ impl Serving {
     }
 
     /// The page for the status of an error: of the route, or of the site if there is no route.
-    pub(crate) fn page(&self, place: Place, status: Status) -> Option<&Page> {
-        let pages = match place.route {
+    pub(crate) fn page(&self, destination: Destination, status: Status) -> Option<&Page> {
+        let pages = match destination.route {
             Some(id) => &self.snapshot.routes[id.index()].pages,
-            None => &self.snapshot.inner[place.site.index()].pages,
+            None => &self.snapshot.inner[destination.site.index()].pages,
         };
         pages.get(&status.code())
     }
@@ -406,9 +406,9 @@ impl Recorder for Servings {
     }
 }
 
-/// The place of a request: its site, and the route that has its path.
+/// The destination of a request: its site, and the route that has its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Destination {
     pub(crate) site: SiteId,
     pub(crate) route: Option<RouteId>,
 }

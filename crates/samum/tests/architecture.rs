@@ -111,7 +111,7 @@ const PURE: [&str; 74] = [
     "samum/src/handler/router/advance.rs",
     "samum/src/handler/router/state.rs",
     "interface/src/listening.rs",
-    "interface/src/places.rs",
+    "interface/src/connections.rs",
     "interface/src/plan.rs",
     "samum/src/serving/snapshot/succession.rs",
     "samum/src/worker/trim.rs",

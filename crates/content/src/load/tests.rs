@@ -49,18 +49,18 @@ impl World {
         file
     }
 
-    fn look(&mut self, way: Way) -> Look<File> {
+    fn look(&mut self, way: Coverage) -> Look<File> {
         Look {
             began: Time::from_nanos(0),
             unix: 1_000_000,
             root: self.open(),
             way,
-            mount: (way == Way::Watched).then_some(MOUNT),
+            mount: (way == Coverage::Watched).then_some(MOUNT),
             may_have_siblings: true,
         }
     }
 
-    fn begin(&mut self, path: &str, way: Way) -> Load<File> {
+    fn begin(&mut self, path: &str, way: Coverage) -> Load<File> {
         let mut load = Load::new(TreeId::new(0), path.as_bytes().into(), None, None);
         let look = self.look(way);
         self.look_with(&mut load, look);
@@ -191,7 +191,7 @@ fn end(next: Next<File>) -> &'static str {
 }
 
 /// A load in the step `Examining`.
-fn examining(world: &mut World, path: &str, way: Way) -> Load<File> {
+fn examining(world: &mut World, path: &str, way: Coverage) -> Load<File> {
     let mut load = world.begin(path, way);
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
@@ -199,7 +199,7 @@ fn examining(world: &mut World, path: &str, way: Way) -> Load<File> {
 }
 
 /// A load in the step `Opening`, of a file without siblings.
-fn opening(world: &mut World, way: Way, size: u64) -> Load<File> {
+fn opening(world: &mut World, way: Coverage, size: u64) -> Load<File> {
     let mut load = examining(world, "a.png", way);
     assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(size)))), "goes on");
     assert!(matches!(load.step, Step::Opening { .. }));
@@ -208,7 +208,7 @@ fn opening(world: &mut World, way: Way, size: u64) -> Load<File> {
 
 /// A load in the step `Comparing`.
 fn comparing(world: &mut World) -> Load<File> {
-    let mut load = opening(world, Way::Linked, 7);
+    let mut load = opening(world, Coverage::Linked, 7);
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
     assert!(matches!(load.step, Step::Comparing { .. }));
@@ -225,7 +225,7 @@ fn open(world: &mut World, load: &mut Load<File>, part: usize, size: u64) -> Nex
 
 /// A load in the step `Reading`, whose file has been read and is being confirmed.
 fn confirming(world: &mut World) -> Load<File> {
-    let mut load = opening(world, Way::Watched, 7);
+    let mut load = opening(world, Coverage::Watched, 7);
     assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
     let reply = bytes(world, 7);
     assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
@@ -236,24 +236,24 @@ fn confirming(world: &mut World) -> Load<File> {
 fn a_page_is_found_without_its_suffix_if_nothing_has_the_name() {
     let mut world = World::new();
     world.rules.clean_urls = true;
-    let mut load = world.begin("d/a", Way::Watched);
+    let mut load = world.begin("d/a", Coverage::Watched);
     assert_eq!(world.asked(), ["0: find d/a"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
     assert_eq!(world.asked(), ["0: find d/a.html"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "failed");
 
-    let mut load = world.begin("a", Way::Watched);
+    let mut load = world.begin("a", Coverage::Watched);
     world.reply(&mut load, 0, failed(Errno::NOENT));
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
     assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "goes on");
     assert_eq!(world.asked(), ["1: find a.html.br", "2: find a.html.zst", "3: find a.html.gz"]);
-    let look = world.look(Way::Watched);
+    let look = world.look(Coverage::Watched);
     world.asks.clear();
     world.look_with(&mut load, look);
     assert_eq!(world.asked(), ["0: find a"], "each look begins with the name itself");
 
-    let mut load = world.begin("a", Way::Watched);
+    let mut load = world.begin("a", Coverage::Watched);
     world.reply(&mut load, 0, failed(Errno::NOENT));
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
@@ -265,7 +265,7 @@ fn a_page_comes_before_the_directory_of_the_same_name() {
     let mut world = World::new();
     world.rules.clean_urls = true;
     let looking = |world: &mut World| {
-        let mut load = examining(world, "sub", Way::Watched);
+        let mut load = examining(world, "sub", Coverage::Watched);
         assert_eq!(end(world.reply(&mut load, 0, directory())), "goes on");
         assert_eq!(world.asked(), ["0: find sub.html"]);
         load
@@ -286,7 +286,7 @@ fn a_page_comes_before_the_directory_of_the_same_name() {
     }
     // Another look begins anew.
     let mut load = looking(&mut world);
-    let look = world.look(Way::Watched);
+    let look = world.look(Coverage::Watched);
     world.asks.clear();
     world.look_with(&mut load, look);
     assert_eq!(world.asked(), ["0: find sub"]);
@@ -305,16 +305,16 @@ fn a_path_that_is_not_clean_leads_to_the_clean_one_unless_a_directory_has_it() {
         };
         for reply in [Reply::Stat(stat(7)), Reply::Stat(Stat { kind: FileKind::Other, ..stat(7) })]
         {
-            let mut load = examining(&mut world, path, Way::Watched);
+            let mut load = examining(&mut world, path, Coverage::Watched);
             assert_eq!(&path[..len(world.reply(&mut load, 0, reply))], clean);
         }
-        let mut load = world.begin(path, Way::Watched);
+        let mut load = world.begin(path, Coverage::Watched);
         let next = world.reply(&mut load, 0, failed(Errno::NOENT));
         assert_eq!(&path[..len(next)], clean);
-        let mut load = examining(&mut world, path, Way::Watched);
+        let mut load = examining(&mut world, path, Coverage::Watched);
         assert_eq!(end(world.reply(&mut load, 0, directory())), "redirect", "{path}");
         world.rules.clean_urls = false;
-        let mut load = examining(&mut world, path, Way::Watched);
+        let mut load = examining(&mut world, path, Coverage::Watched);
         assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "goes on", "{path}");
     }
 }
@@ -323,10 +323,10 @@ fn a_path_that_is_not_clean_leads_to_the_clean_one_unless_a_directory_has_it() {
 fn links_that_are_forbidden_lead_to_nothing() {
     let mut world = World::new();
     world.rules.symlinks = Symlinks::Never;
-    let mut load = world.begin("a", Way::Watched);
+    let mut load = world.begin("a", Coverage::Watched);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "failed");
     assert_eq!(world.asked(), [""; 0]);
-    let mut load = world.begin("d/", Way::Watched);
+    let mut load = world.begin("d/", Coverage::Watched);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
     let Some((0, Ask::Open { how, .. })) = world.asks.front() else {
         panic!("the directory is opened")
@@ -338,18 +338,18 @@ fn links_that_are_forbidden_lead_to_nothing() {
 fn links_that_may_lead_out_are_followed_where_the_way_has_some() {
     let mut world = World::new();
     world.rules.symlinks = Symlinks::Into(["/disk".into()].into());
-    let mut load = world.begin("d/a", Way::Watched);
+    let mut load = world.begin("d/a", Coverage::Watched);
     assert_eq!(world.asked(), ["0: find d/a"], "no link was met yet");
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
     assert_eq!(world.asked(), ["0: follow d/a"]);
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
     assert!(load.is_linked());
-    let mut load = world.begin("d/", Way::Watched);
+    let mut load = world.begin("d/", Coverage::Watched);
     world.reply(&mut load, 0, failed(Errno::LOOP));
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
     assert_eq!(world.asked(), ["0: follow and open d"], "to be listed");
-    let mut load = world.begin("d/a", Way::Watched);
+    let mut load = world.begin("d/a", Coverage::Watched);
     world.reply(&mut load, 0, failed(Errno::LOOP));
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::XDEV))), "failed");
 }
@@ -357,9 +357,9 @@ fn links_that_may_lead_out_are_followed_where_the_way_has_some() {
 /// Their targets change without an event.
 #[test]
 fn a_listing_with_links_is_not_believed_for_long() {
-    for (has_links, way) in [(false, Way::Watched), (true, Way::Linked)] {
+    for (has_links, way) in [(false, Coverage::Watched), (true, Coverage::Linked)] {
         let mut world = World::new();
-        let mut load = world.begin("d/", Way::Watched);
+        let mut load = world.begin("d/", Coverage::Watched);
         world.reply(&mut load, 0, failed(Errno::NOENT));
         let dir = world.open();
         world.reply(&mut load, 0, Reply::Opened(dir));
@@ -375,7 +375,7 @@ fn a_listing_with_links_is_not_believed_for_long() {
 #[test]
 fn a_path_is_found_without_links_and_then_through_them() {
     let world = &mut World::new();
-    let mut load = world.begin("a/", Way::Watched);
+    let mut load = world.begin("a/", Coverage::Watched);
     assert_eq!(world.asked(), ["0: find a/index.html"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
     assert_eq!(world.asked(), ["0: find a/index.html through links"]);
@@ -387,7 +387,7 @@ fn a_path_is_found_without_links_and_then_through_them() {
 fn the_names_of_an_index_are_looked_for_in_their_order() {
     let world = &mut World::new();
     world.rules.index = ["a.php", "b.html", "c"].map(str::to_owned).into();
-    let mut load = world.begin("d/", Way::Watched);
+    let mut load = world.begin("d/", Coverage::Watched);
     assert_eq!(world.asked(), ["0: find d/a.php"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
     assert_eq!(world.asked(), ["0: find d/b.html"]);
@@ -403,7 +403,7 @@ fn the_names_of_an_index_are_looked_for_in_their_order() {
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
     assert_eq!(world.asked(), ["0: open d"]);
     // Another look begins anew.
-    let look = world.look(Way::Watched);
+    let look = world.look(Coverage::Watched);
     world.asks.clear();
     world.look_with(&mut load, look);
     assert_eq!(world.asked(), ["0: find d/a.php"]);
@@ -421,7 +421,7 @@ fn a_file_that_was_found_by_another_name_of_the_index_is_not_the_same() {
         previous.index = index;
         let mut load =
             Load::new(TreeId::new(0), b"".as_slice().into(), Some(Rc::new(previous)), None);
-        let look = world.look(Way::Watched);
+        let look = world.look(Coverage::Watched);
         world.look_with(&mut load, look);
         let file = Reply::Opened(world.open());
         assert_eq!(end(world.reply(&mut load, 0, file)), "goes on");
@@ -434,7 +434,7 @@ fn finding() {
     let found = |path, listing, reply: &dyn Fn(&mut World) -> Reply<File>| {
         let world = &mut World::new();
         world.rules.listing = listing;
-        let mut load = world.begin(path, Way::Watched);
+        let mut load = world.begin(path, Coverage::Watched);
         let reply = reply(world);
         (end(world.reply(&mut load, 0, reply)), world.asked().join(", "))
     };
@@ -453,20 +453,20 @@ fn examined() {
     let siblings = "1: find x.br, 2: find x.zst, 3: find x.gz";
     let linked =
         "1: find x.br through links, 2: find x.zst through links, 3: find x.gz through links";
-    let unwatched = Way::Unwatched;
+    let unwatched = Coverage::Unwatched;
     let other = Reply::Stat(Stat { kind: FileKind::Other, ..stat(0) });
     let cases = [
-        ("x", Way::Watched, Reply::Stat(stat(7)), "goes on", siblings),
-        ("x.png", Way::Watched, Reply::Stat(stat(7)), "goes on", "0: open x.png"),
-        ("x.png", Way::Linked, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
-        ("x", Way::Linked, Reply::Stat(stat(7)), "goes on", linked),
+        ("x", Coverage::Watched, Reply::Stat(stat(7)), "goes on", siblings),
+        ("x.png", Coverage::Watched, Reply::Stat(stat(7)), "goes on", "0: open x.png"),
+        ("x.png", Coverage::Linked, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
+        ("x", Coverage::Linked, Reply::Stat(stat(7)), "goes on", linked),
         ("x", unwatched, Reply::Stat(stat(7)), "watch", ""),
         ("x", unwatched, directory(), "redirect", ""),
         ("x/", unwatched, directory(), "goes on", "0: open x"),
         ("x", unwatched, other, "missing", ""),
         ("x", unwatched, Reply::Stat(stat(SIZE_MAX + 1)), "too large", ""),
         ("x", unwatched, failed(Errno::IO), "failed", ""),
-        ("x.png", Way::Watched, Reply::Stat(stat(SMALL_MAX + 1)), "room", ""),
+        ("x.png", Coverage::Watched, Reply::Stat(stat(SMALL_MAX + 1)), "room", ""),
     ];
     for (path, way, reply, next, asked) in cases {
         let world = &mut World::new();
@@ -486,18 +486,18 @@ fn a_directory_is_listed_after_it_is_watched() {
         let dir = world.open();
         (end(world.reply(&mut load, 0, Reply::Opened(dir))), load)
     };
-    assert_eq!(listed(world, Way::Unwatched).0, "watch");
-    let (next, mut load) = listed(world, Way::Watched);
+    assert_eq!(listed(world, Coverage::Unwatched).0, "watch");
+    let (next, mut load) = listed(world, Coverage::Watched);
     assert_eq!((next, world.asked()), ("goes on", vec!["0: list".to_owned()]));
     assert_eq!(end(world.reply(&mut load, 0, Reply::Listed(Box::default()))), "directory");
-    let (_, mut load) = listed(world, Way::Linked);
+    let (_, mut load) = listed(world, Coverage::Linked);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
 }
 
 #[test]
 fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
     let world = &mut World::new();
-    let mut load = examining(world, "x", Way::Watched);
+    let mut load = examining(world, "x", Coverage::Watched);
     world.reply(&mut load, 0, Reply::Stat(stat(7)));
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 3, Reply::Opened(file))), "goes on");
@@ -528,7 +528,7 @@ fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
 fn a_sibling_that_is_a_link_is_followed_and_the_file_is_not_believed_to_be_watched() {
     let world = &mut World::new();
     let begin = |world: &mut World| {
-        let mut load = examining(world, "x", Way::Watched);
+        let mut load = examining(world, "x", Coverage::Watched);
         world.reply(&mut load, 0, Reply::Stat(stat(7)));
         load
     };
@@ -545,7 +545,10 @@ fn a_sibling_that_is_a_link_is_followed_and_the_file_is_not_believed_to_be_watch
     // The target of this one may come, and no event tells.
     assert_eq!(end(world.reply(&mut load, 1, failed(Errno::NOENT))), "goes on");
     assert_eq!(end(world.reply(&mut load, 3, failed(Errno::LOOP))), "goes on");
-    assert_eq!((world.asked(), way(&load)), (vec!["0: open for reading".to_owned()], Way::Linked));
+    assert_eq!(
+        (world.asked(), way(&load)),
+        (vec!["0: open for reading".to_owned()], Coverage::Linked)
+    );
 
     world.has_proc = false;
     let mut load = begin(world);
@@ -564,14 +567,14 @@ fn a_sibling_that_is_a_link_is_followed_and_the_file_is_not_believed_to_be_watch
     world.rules.symlinks = Symlinks::Never;
     let mut load = begin(world);
     assert_eq!(end(world.reply(&mut load, 1, failed(Errno::LOOP))), "goes on");
-    assert_eq!((world.asked(), way(&load)), (Vec::new(), Way::Watched));
+    assert_eq!((world.asked(), way(&load)), (Vec::new(), Coverage::Watched));
 }
 
 #[test]
 fn no_siblings_are_looked_for_where_there_are_none() {
     let world = &mut World::new();
     let mut load = Load::new(TreeId::new(0), b"x"[..].into(), None, None);
-    let look = Look { may_have_siblings: false, ..world.look(Way::Watched) };
+    let look = Look { may_have_siblings: false, ..world.look(Coverage::Watched) };
     world.look_with(&mut load, look);
     let file = world.open();
     world.reply(&mut load, 0, Reply::Opened(file));
@@ -582,48 +585,48 @@ fn no_siblings_are_looked_for_where_there_are_none() {
 #[test]
 fn a_file_with_another_name_is_not_believed_to_be_watched() {
     let world = &mut World::new();
-    let mut load = examining(world, "a.png", Way::Watched);
+    let mut load = examining(world, "a.png", Coverage::Watched);
     world.reply(&mut load, 0, Reply::Stat(Stat { links: 2, ..stat(7) }));
     let file = world.open();
     world.reply(&mut load, 0, Reply::Opened(file));
     let Step::Comparing { look, .. } = &load.step else { panic!("in {}", load.step.name()) };
-    assert_eq!(look.way, Way::Unwatched);
+    assert_eq!(look.way, Coverage::Unwatched);
 }
 
 #[test]
 fn a_file_on_another_mount_than_its_directory_has_that_watched_again_once() {
     let world = &mut World::new();
     let elsewhere = || Reply::Stat(Stat { mount: MOUNT + 1, ..stat(7) });
-    let mut load = examining(world, "a.png", Way::Watched);
+    let mut load = examining(world, "a.png", Coverage::Watched);
     assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "watch again");
     load.watch();
-    let look = world.look(Way::Watched);
+    let look = world.look(Coverage::Watched);
     world.look_with(&mut load, look);
     let file = world.open();
     world.reply(&mut load, 0, Reply::Opened(file));
     assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "goes on");
     let Step::Opening { look, .. } = &load.step else { panic!("in {}", load.step.name()) };
-    assert_eq!(look.way, Way::Unwatched, "the file is a mount itself");
-    let mut load = examining(world, "a.png", Way::Linked);
+    assert_eq!(look.way, Coverage::Unwatched, "the file is a mount itself");
+    let mut load = examining(world, "a.png", Coverage::Linked);
     assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "goes on", "it is behind a link");
 }
 
 #[test]
 fn opened_for_reading() {
     let cases = [
-        (Way::Watched, Ok(()), "goes on", "0: stat"),
-        (Way::Unwatched, Ok(()), "goes on", "0: stat"),
-        (Way::Linked, Err(Errno::NOENT), "goes on", "0: open a.png"),
-        (Way::Linked, Err(Errno::LOOP), "failed", ""),
-        (Way::Watched, Err(Errno::NOENT), "goes on", "0: open for reading"),
-        (Way::Watched, Err(Errno::AGAIN), "goes on", "0: open for reading"),
-        (Way::Linked, Err(Errno::ACCESS), "failed", ""),
+        (Coverage::Watched, Ok(()), "goes on", "0: stat"),
+        (Coverage::Unwatched, Ok(()), "goes on", "0: stat"),
+        (Coverage::Linked, Err(Errno::NOENT), "goes on", "0: open a.png"),
+        (Coverage::Linked, Err(Errno::LOOP), "failed", ""),
+        (Coverage::Watched, Err(Errno::NOENT), "goes on", "0: open for reading"),
+        (Coverage::Watched, Err(Errno::AGAIN), "goes on", "0: open for reading"),
+        (Coverage::Linked, Err(Errno::ACCESS), "failed", ""),
     ];
     for (way, result, next, asked) in cases {
         let world = &mut World::new();
         let mut load = match way {
             // Nothing more is watched after watching has been tried.
-            Way::Unwatched => {
+            Coverage::Unwatched => {
                 let mut load = World::begin(world, "a.png", way);
                 load.watch();
                 let look = world.look(way);
@@ -647,7 +650,7 @@ fn opened_for_reading() {
 #[test]
 fn a_load_that_began_before_it_was_known_that_there_is_no_proc_opens_by_name_too() {
     let world = &mut World::new();
-    let mut loads = [(); 2].map(|()| opening(world, Way::Linked, 7));
+    let mut loads = [(); 2].map(|()| opening(world, Coverage::Linked, 7));
     for load in &mut loads {
         assert_eq!(end(world.reply(load, 0, failed(Errno::NOENT))), "goes on");
         assert_eq!(world.asked(), ["0: open a.png"]);
@@ -695,12 +698,12 @@ fn bytes_are_kept_only_of_a_file_that_has_not_changed() {
 #[test]
 fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
     let world = &mut World::new();
-    let mut load = opening(world, Way::Watched, 7);
+    let mut load = opening(world, Coverage::Watched, 7);
     assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
     let next = world.reply(&mut load, 0, failed(Errno::OPNOTSUPP));
     assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, None)), ..], .. })));
     let held: Vec<_> = (0..BUFFERS).map(|_| world.pool.take(1).unwrap()).collect();
-    let mut load = opening(world, Way::Watched, 7);
+    let mut load = opening(world, Coverage::Watched, 7);
     assert_eq!(end(open(world, &mut load, 0, 7)), "file");
     drop(held);
 }
@@ -709,7 +712,7 @@ fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
 fn a_small_file_on_a_disk_that_fails_is_refused_before_its_head() {
     let world = &mut World::new();
     for errno in [Errno::IO, Errno::NOTCONN] {
-        let mut load = opening(world, Way::Watched, 7);
+        let mut load = opening(world, Coverage::Watched, 7);
         assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
         assert_eq!(end(world.reply(&mut load, 0, failed(errno))), "failed");
     }
@@ -720,7 +723,7 @@ fn a_small_file_that_cannot_be_read_past_the_page_cache_is_read_through_it() {
     let world = &mut World::new();
     world.rules.policy.caching = sendfile::Caching::Never;
     let refused = |world: &mut World| {
-        let mut load = opening(world, Way::Linked, 7);
+        let mut load = opening(world, Coverage::Linked, 7);
         assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
         assert_eq!(world.asked(), ["0: read and drop 7"]);
         assert_eq!(end(world.reply(&mut load, 0, failed(Errno::OPNOTSUPP))), "goes on");
@@ -745,17 +748,17 @@ fn a_small_file_that_cannot_be_read_past_the_page_cache_is_read_through_it() {
 fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
     let world = &mut World::new();
     let large = || Reply::Stat(stat(SMALL_MAX + 1));
-    let mut load = examining(world, "a.png", Way::Watched);
+    let mut load = examining(world, "a.png", Coverage::Watched);
     assert!(matches!(world.reply(&mut load, 0, large()), Next::Room(1)));
     assert_eq!(end(world.admit(&mut load, 1)), "goes on");
     assert_eq!((world.asked(), load.reserved()), (vec!["0: open a.png".to_owned()], 1));
     let open = world.count_open();
-    let mut parked = examining(world, "a.png", Way::Watched);
+    let mut parked = examining(world, "a.png", Coverage::Watched);
     world.reply(&mut parked, 0, large());
     parked.park();
     assert_eq!(world.count_open(), open, "a parked load has nothing open");
     parked.unpark(1);
-    let look = world.look(Way::Watched);
+    let look = world.look(Coverage::Watched);
     world.look_with(&mut parked, look);
     let file = world.open();
     world.reply(&mut parked, 0, Reply::Opened(file));
@@ -810,10 +813,10 @@ fn a_file_that_is_as_it_was_cached_is_not_read_again() {
     let other = Stat { ctime_nanos: 9, ..stat(7) };
     let cases = [
         // A watched file is not even opened; of another one the server is asked by the open.
-        (Way::Watched, stat(7), true, "unchanged"),
-        (Way::Linked, stat(7), true, "open for reading, unchanged"),
-        (Way::Watched, other, true, "open a.png, goes on"),
-        (Way::Watched, stat(7), false, "open a.png, goes on"),
+        (Coverage::Watched, stat(7), true, "unchanged"),
+        (Coverage::Linked, stat(7), true, "open for reading, unchanged"),
+        (Coverage::Watched, other, true, "open a.png, goes on"),
+        (Coverage::Watched, stat(7), false, "open a.png, goes on"),
     ];
     for (way, before, settled, expected) in cases {
         let world = &mut World::new();
@@ -900,7 +903,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
         let rules = [Symlinks::Beneath, Symlinks::Never, Symlinks::Follow];
         world.rules.symlinks = rules[random.below(3)].clone();
         let path = ["a", "a/", "", "d/e.html", "a.png"][random.below(5)];
-        let ways = [Way::Watched, Way::Unwatched, Way::Linked];
+        let ways = [Coverage::Watched, Coverage::Unwatched, Coverage::Linked];
         let mut load = world.begin(path, ways[random.below(2)]);
         load.tickets.push(Ticket { connection: 1, request: 2 });
         let mut in_flight: Vec<(usize, Ask<File>)> = world.asks.drain(..).collect();

@@ -82,7 +82,7 @@ pub(crate) struct Collected {
 /// The file of a body: first all that is in it is written, then all is read.
 #[derive(Debug)]
 struct BodyFile {
-    place: Rc<quota::Place>,
+    reservation: Rc<quota::Reservation>,
     /// None until it is open.
     fd: Option<Fd>,
     /// True while an operation is in flight.
@@ -103,12 +103,12 @@ pub(crate) struct Step {
     pub(crate) op: Op,
     pub(crate) device: Device,
     /// It counts as long as the operation is in flight.
-    pub(crate) place: Rc<quota::Place>,
+    pub(crate) reservation: Rc<quota::Reservation>,
 }
 
 /// The event that a body waits for.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum Wait {
     /// Nothing of a file.
     Nothing,
     /// This operation.
@@ -237,7 +237,7 @@ impl Input {
         if let Some(collected) = self.collected()
             && let Some(file) = &collected.file
         {
-            file.place.stay();
+            file.reservation.stay();
             collected.want();
         }
     }
@@ -254,7 +254,7 @@ impl Input {
             if file.left() > 0 {
                 collected.want();
             } else {
-                // Its place is free for others.
+                // Its reservation is free for others.
                 collected.file = None;
             }
         }
@@ -324,7 +324,7 @@ impl Input {
     pub(crate) fn gives_way(&self) -> bool {
         let Stage::Whole(collected) = &self.stage else { return false };
         self.rest == Rest::Coming
-            && collected.file.as_ref().is_some_and(|file| file.place.gives_way())
+            && collected.file.as_ref().is_some_and(|file| file.reservation.gives_way())
     }
 
     /// It is given up: nothing takes it.
@@ -335,7 +335,7 @@ impl Input {
     }
 
     /// The next operation, which is in flight then.
-    pub(crate) fn next_step(&mut self, quota: &Arc<Quota>) -> Result<Next, Fault> {
+    pub(crate) fn next_step(&mut self, quota: &Arc<Quota>) -> Result<Wait, Fault> {
         let next = self.decide(quota)?;
         if self.waiting.is_empty()
             && let Some(collected) = self.collected()
@@ -346,61 +346,61 @@ impl Input {
         Ok(next)
     }
 
-    fn decide(&mut self, quota: &Arc<Quota>) -> Result<Next, Fault> {
+    fn decide(&mut self, quota: &Arc<Quota>) -> Result<Wait, Fault> {
         let Self { waiting, stage: Stage::Whole(collected), rest, .. } = self else {
-            return Ok(Next::Nothing);
+            return Ok(Wait::Nothing);
         };
         let Collected { file, terms, is_pressed, is_listed, .. } = &mut **collected;
         *is_listed = false;
         if !matches!(rest, Rest::Coming | Rest::None) {
-            return Ok(Next::Nothing);
+            return Ok(Wait::Nothing);
         }
         let (is_coming, waits) = (*rest == Rest::Coming, waiting.len() as u64);
         if file.is_none() && (waits > terms.memory_max || *is_pressed && waits > 0) {
-            let place = Rc::new(quota.add(terms.client));
+            let reservation = Rc::new(quota.add(terms.client));
             if !is_coming {
-                place.stay();
+                reservation.stay();
             }
-            *file = Some(BodyFile::new(place));
+            *file = Some(BodyFile::new(reservation));
         }
         let Some(file) = file.as_mut().filter(|file| !file.is_busy) else {
-            return Ok(Next::Nothing);
+            return Ok(Wait::Nothing);
         };
         let Some(fd) = &file.fd else {
-            return match file.place.reserve(waits.min(WRITE_BYTES)) {
+            return match file.reservation.reserve(waits.min(WRITE_BYTES)) {
                 Room::Granted => {
                     file.is_busy = true;
-                    Ok(Next::Step(Step {
+                    Ok(Wait::Step(Step {
                         op: open(&terms.dir),
                         device: terms.device,
-                        place: Rc::clone(&file.place),
+                        reservation: Rc::clone(&file.reservation),
                     }))
                 }
-                Room::Soon => Ok(Next::Room),
+                Room::Soon => Ok(Wait::Room),
                 Room::None => Err(Fault::NoRoom),
             };
         };
-        let (fd, device, place) = (fd.clone(), fd.device(), Rc::clone(&file.place));
+        let (fd, device, reservation) = (fd.clone(), fd.device(), Rc::clone(&file.reservation));
         if !is_coming && file.ready.is_none() && file.read < file.written {
             let left = usize::try_from(file.written - file.read).unwrap_or(READ_BYTES);
             let buf = file.buffer(left.min(READ_BYTES)).map_err(Fault::Disk)?;
             file.is_busy = true;
             let op = Op::Read { file: fd, offset: file.read, buf, caching: Caching::Keep };
-            return Ok(Next::Step(Step { op, device, place }));
+            return Ok(Wait::Step(Step { op, device, reservation }));
         }
         let least = match (*is_pressed, is_coming) {
             (true, _) => 1,
             (false, true) => WRITE_BYTES_MIN.min(terms.memory_max),
             // It is read soon, and need not go to the disk before.
-            (false, false) => return Ok(Next::Nothing),
+            (false, false) => return Ok(Wait::Nothing),
         };
         if waits < least {
-            return Ok(Next::Nothing);
+            return Ok(Wait::Nothing);
         }
         let count = waits.min(WRITE_BYTES);
-        match file.place.reserve(file.written + count) {
+        match file.reservation.reserve(file.written + count) {
             Room::Granted => {}
-            Room::Soon => return Ok(Next::Room),
+            Room::Soon => return Ok(Wait::Room),
             Room::None => return Err(Fault::NoRoom),
         }
         file.is_busy = true;
@@ -410,7 +410,7 @@ impl Input {
             // The bytes that were collected before there was a file needed more.
             *waiting = VecDeque::new();
         }
-        Ok(Next::Step(Step { op: Op::Write { file: fd, bytes }, device, place }))
+        Ok(Wait::Step(Step { op: Op::Write { file: fd, bytes }, device, reservation }))
     }
 
     /// Takes the result of an operation. Returns the next one if it is to go on with the same bytes.
@@ -428,8 +428,8 @@ impl Input {
                 bytes.drain(..count);
                 if let Some(fd) = file.fd.clone().filter(|_| !bytes.is_empty()) {
                     file.is_busy = true;
-                    let (device, place) = (fd.device(), Rc::clone(&file.place));
-                    again = Some(Step { op: Op::Write { file: fd, bytes }, device, place });
+                    let (device, reservation) = (fd.device(), Rc::clone(&file.reservation));
+                    again = Some(Step { op: Op::Write { file: fd, bytes }, device, reservation });
                 }
             }
             Event::Read(buffer) if buffer.is_empty() => {
@@ -452,9 +452,9 @@ impl Input {
 }
 
 impl BodyFile {
-    const fn new(place: Rc<quota::Place>) -> Self {
+    const fn new(reservation: Rc<quota::Reservation>) -> Self {
         Self {
-            place,
+            reservation,
             fd: None,
             is_busy: false,
             writing: 0,

@@ -106,10 +106,10 @@ pub(crate) struct Mailbox {
 
 /// The permission to run one program. When it is dropped, another program may run.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<Directory>);
+pub(crate) struct Slot(Arc<Directory>);
 
 /// A program that was found.
-struct Found {
+struct ProgramFile {
     /// The directory that contains the program.
     parent: OwnedFd,
     /// The length of the program's path.
@@ -191,10 +191,10 @@ impl Directory {
             {
                 state.running += 1;
                 drop(state);
-                let place = Place(Arc::clone(&self));
+                let slot = Slot(Arc::clone(&self));
                 let Order { key, ref mailbox, .. } = order;
                 let mailbox = Arc::clone(mailbox);
-                mailbox.put(key, self.start(order, place));
+                mailbox.put(key, self.start(order, slot));
                 state = lock(&self.state);
                 continue;
             }
@@ -211,10 +211,10 @@ impl Directory {
     }
 
     /// Finds a program and starts it.
-    fn start(&self, order: Order, place: Place) -> Result<Process, Refusal> {
+    fn start(&self, order: Order, slot: Slot) -> Result<Process, Refusal> {
         let Order { path, directory, mut environment, has_input, wanted, .. } = order;
         let root = self.open_root()?;
-        let Found { parent, len } = find(root.as_fd(), &path)?;
+        let ProgramFile { parent, len } = find(root.as_fd(), &path)?;
         let script = Script { mount: &self.mount, path: &path, directory, len };
         environment.set("PATH", environment::PATH.as_bytes());
         environment.set_script(script, &self.config.root, self.documents.as_deref());
@@ -254,7 +254,7 @@ impl Directory {
                 Err(error) => return Err(Refusal::of_spawn(&error)),
             }
         };
-        Process::new(child, mark, &start, place).map_err(|error| Refusal::busy(&error))
+        Process::new(child, mark, &start, slot).map_err(|error| Refusal::busy(&error))
     }
 
     /// Opens the current directory at the path, which may have been replaced.
@@ -268,7 +268,7 @@ impl Directory {
 }
 
 /// Finds the program with whose name a path begins.
-fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Refusal> {
+fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<ProgramFile, Refusal> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut parent = open_beneath(root, b".", directory)?;
     for len in candidates(path) {
@@ -277,7 +277,9 @@ fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Refusal> {
         let stat = fstat(&file).map_err(|errno| Refusal::of_open(errno, name))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => parent = file,
-            FileType::RegularFile if stat.st_mode & 0o111 != 0 => return Ok(Found { parent, len }),
+            FileType::RegularFile if stat.st_mode & 0o111 != 0 => {
+                return Ok(ProgramFile { parent, len });
+            }
             FileType::RegularFile => return Err(Refusal::quiet(Status::Forbidden)),
             _ => return Err(Refusal::quiet(Status::NotFound)),
         }
@@ -374,7 +376,7 @@ impl Mailbox {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         lock(&self.0.state).running -= 1;
         self.0.work.notify_one();

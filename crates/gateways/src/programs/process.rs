@@ -13,7 +13,7 @@ use rustix::process::{
     pidfd_open, waitid,
 };
 
-use super::Place;
+use super::Slot;
 use super::descendants::{Scope, Traces};
 use super::supervisor::{self, Start};
 
@@ -29,7 +29,7 @@ pub(crate) struct Process {
     is_reaped: bool,
     /// The permission to run, which ends when the process is dropped.
     #[expect(dead_code, reason = "kept for its drop")]
-    place: Place,
+    slot: Slot,
 }
 
 /// The server's ends of the pipes of a program, which are nonblocking.
@@ -48,12 +48,7 @@ impl Process {
     /// # Errors
     ///
     /// Those of `pidfd_open(2)`; the processes are killed.
-    pub(super) fn new(
-        mut child: Child,
-        mark: u64,
-        start: &Start,
-        place: Place,
-    ) -> io::Result<Self> {
+    pub(super) fn new(mut child: Child, mark: u64, start: &Start, slot: Slot) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             // The calls fail if the child has ended, which is as good.
@@ -73,7 +68,7 @@ impl Process {
         }
         let traces = Arc::new(Traces::new(pid, mark, all()));
         start.add(Arc::clone(&traces));
-        Ok(Self { pid, traces, pipes, is_reaped: false, place })
+        Ok(Self { pid, traces, pipes, is_reaped: false, slot })
     }
 
     /// Takes the pipes.

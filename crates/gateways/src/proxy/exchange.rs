@@ -31,7 +31,7 @@ use sendfile::Account;
 use self::attempt::Tries;
 use self::delivery::Delivery;
 use self::duty::Clock;
-use self::pull::Places;
+use self::pull::Pools;
 use self::reception::Reception;
 use self::upload::Upload;
 use crate::input::Input;
@@ -91,7 +91,7 @@ pub(super) struct Tools<'a> {
     pub(super) woken: &'a mut VecDeque<Ticket>,
     pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
-    pub(super) places: &'a mut Places,
+    pub(super) pools: &'a mut Pools,
     /// When the time for what is pulled ends in this turn of the worker; known once something is pulled.
     pub(super) pull_until: &'a mut Option<Time>,
 }

@@ -18,7 +18,7 @@ use config::{ServerUrl, server_address};
 
 /// The URL of a request at this server, and its URL at the upstream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way<'a> {
+pub(super) struct Mapping<'a> {
     /// The `Host` of the request to the upstream, most often that of the client's request.
     pub(super) host: &'a [u8],
     /// The path of the route as in the request, without a slash at its end.
@@ -27,7 +27,7 @@ pub(super) struct Way<'a> {
     pub(super) server: &'a ServerUrl,
 }
 
-impl Way<'_> {
+impl Mapping<'_> {
     /// The `Location` for the client; `None` if it stays the same.
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
@@ -106,7 +106,7 @@ mod tests {
             }
             None => ServerUrl { protocol, address: ServerAddress::Unix(server.into()), path: None },
         };
-        let way = Way { host: b"example.org:8080", route: route.as_bytes(), server: &url };
+        let way = Mapping { host: b"example.org:8080", route: route.as_bytes(), server: &url };
         for &(location, back) in pairs {
             let found = way.back(location.as_bytes());
             let found = found.as_deref().map(|text| core::str::from_utf8(text).unwrap());

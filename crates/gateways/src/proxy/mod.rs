@@ -36,7 +36,7 @@ use http::{ResponseHead, Status};
 use ring::{Completion, Key, Op, Slab, Time};
 use sendfile::Account;
 
-use self::exchange::pull::Places;
+use self::exchange::pull::Pools;
 use self::exchange::{Exchange, SURPLUS, Tools};
 use self::request::{HEAD_BYTES_MAX, TooLong};
 use self::response::{HandOver, Passed, Target};
@@ -110,7 +110,7 @@ pub struct Proxy {
     tidied: Time,
     bodies: Bodies,
     lines: Lines,
-    places: Places,
+    pools: Pools,
 }
 
 /// The answer to a request that was passed on.
@@ -197,7 +197,7 @@ impl Proxy {
             tidied: Time::default(),
             bodies: Bodies::new(kind::SCRIPT_BODY, quota),
             lines: Lines::default(),
-            places: Places::new(account, buffers_bytes_max),
+            pools: Pools::new(account, buffers_bytes_max),
         }
     }
 
@@ -489,7 +489,7 @@ impl Proxy {
             self.links.tidy(&mut shell.ring, now);
         }
         if self.exchanges.is_empty() {
-            self.places.shrink();
+            self.pools.shrink();
         }
         if !self.exchanges.is_empty() || !self.links.is_empty() {
             self.tick_later(shell);
@@ -527,7 +527,7 @@ impl Proxy {
             woken,
             again,
             lines,
-            places,
+            pools,
             turn,
             pull_until,
             ..
@@ -538,7 +538,7 @@ impl Proxy {
         let has_acted = *turn == shell.cx.turn;
         let pull_until = if has_acted { pull_until } else { &mut Some(now + PULL_TIME) };
         let tools =
-            &mut Tools { shell, links, answers, interims, woken, again, lines, places, pull_until };
+            &mut Tools { shell, links, answers, interims, woken, again, lines, pools, pull_until };
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);

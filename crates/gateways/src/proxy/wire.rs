@@ -9,7 +9,7 @@ use http1::client::{self, Event};
 use http1::{Limits, write};
 use sendfile::Piece;
 
-use super::location::Way;
+use super::location::Mapping;
 use super::request::{self, Forwarding, TooLong, Written};
 use super::response::{self, Asked, Meaning, Now, Passed};
 use super::trailers;
@@ -290,7 +290,7 @@ impl Wire {
             && passed.may_lead()
         {
             let route = http.head.get(http.prefix.clone()).unwrap_or_default();
-            let way = Way { host: request::host_of(&http.head), route, server };
+            let way = Mapping { host: request::host_of(&http.head), route, server };
             passed.change_location(|location| way.back(location));
         }
     }

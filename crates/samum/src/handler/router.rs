@@ -4,12 +4,12 @@ mod admit;
 mod advance;
 mod answer;
 mod asked;
+mod destination;
 mod gateways;
 mod https;
 mod moved;
 mod pages;
 mod perform;
-mod place;
 mod script;
 mod scripts;
 #[cfg(test)]
@@ -33,7 +33,7 @@ use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::desk::Desk;
-use crate::serving::{Place, Served, Serving, Servings, Snapshot, Succession, TreeId};
+use crate::serving::{Destination, Served, Serving, Servings, Snapshot, Succession, TreeId};
 use ::gateways::bodies::Needs;
 use ::gateways::cgi::Programs;
 use ::gateways::proxy::Proxy;
@@ -43,11 +43,11 @@ pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
+use destination::{Ground, is_hidden, normalize, place_of};
 use https::{may_turn_away, turned_away};
 use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
-use place::{Ground, is_hidden, normalize, place_of};
 use session::context::Context;
 use session::shell::{Shell, kind};
 use state::{Arrived, Event, Lookup, Next, Purpose, State};
@@ -93,15 +93,15 @@ impl Handler for Router {
         {
             return None;
         }
-        let place = {
-            let find = |name: &[u8]| serving.place(site, name);
+        let destination = {
+            let find = |name: &[u8]| serving.destination(site, name);
             place_of(&serving, path, &mut self.scratch, find).ok()?
         };
-        let route = place.route?;
+        let route = destination.route?;
         if !serving.is_gateway(route) {
             return None;
         }
-        if lacks_slash(&serving, place, &self.scratch).is_some() {
+        if lacks_slash(&serving, destination, &self.scratch).is_some() {
             return None;
         }
         // A body that is refused takes no memory.
@@ -137,8 +137,8 @@ impl Handler for Router {
         }
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
-                let place = serving.place(site, path);
-                self.find_path(shell, request, serving, place, path)
+                let destination = serving.destination(site, path);
+                self.find_path(shell, request, serving, destination, path)
             }
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
@@ -149,8 +149,8 @@ impl Handler for Router {
                     // The server is no proxy to other servers for clients (RFC 9110 §9.3.6).
                     method => not_taken(method, ALLOW_NONE),
                 };
-                let place = Place { site, route: None };
-                self.refuse(shell, request, &serving, place, outcome)
+                let destination = Destination { site, route: None };
+                self.refuse(shell, request, &serving, destination, outcome)
             }
         }
     }
@@ -166,8 +166,8 @@ impl Handler for Router {
         head: &Head<'_>,
         answer: &'a Answer,
     ) -> Response<'a> {
-        let Answer { serving, place, outcome } = answer;
-        let mut response = self.respond_with(cx, head, serving, *place, outcome);
+        let Answer { serving, destination, outcome } = answer;
+        let mut response = self.respond_with(cx, head, serving, *destination, outcome);
         let is_file = matches!(
             outcome,
             Outcome::Content(_, content::Answer::Resource(_))
@@ -175,14 +175,14 @@ impl Handler for Router {
                 | Outcome::HandedOver(_)
         );
         if !is_file {
-            add_fields(head, serving, *place, &mut response);
+            add_fields(head, serving, *destination, &mut response);
         }
-        response.hsts = serving.hsts(place.site);
+        response.hsts = serving.hsts(destination.site);
         let terms = &mut response.terms;
-        terms.recording = serving.recording(place.site);
+        terms.recording = serving.recording(destination.site);
         terms.is_from_disk =
             matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
-        if let Some(id) = place.route {
+        if let Some(id) = destination.route {
             let entry = serving.entry(id);
             terms.server_timing = entry.route.server_timing;
             terms.rate = entry.guard.as_ref().and_then(|guard| guard.rate);
@@ -196,13 +196,15 @@ impl Handler for Router {
     }
 
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
-        let (serving, place) = (Rc::clone(&answer.serving), answer.place);
+        let (serving, destination) = (Rc::clone(&answer.serving), answer.destination);
         Some(match &answer.outcome {
             // The file of the page cannot be read, so the error gets the server's own page.
-            Outcome::Paged(paged) => Answer { serving, place, outcome: paged.error.unpaged() },
+            Outcome::Paged(paged) => {
+                Answer { serving, destination, outcome: paged.error.unpaged() }
+            }
             _ => {
                 let outcome = Outcome::Error(Status::ServiceUnavailable);
-                self.refuse_at_once(shell, (serving, place), outcome)
+                self.refuse_at_once(shell, (serving, destination), outcome)
             }
         })
     }
@@ -407,20 +409,20 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: Rc<Serving>,
-        place: Place,
+        destination: Destination,
         path: &[u8],
     ) -> Found<Answer> {
-        let Some(id) = place.route else {
-            return self.begin(shell, request, &serving, place, path);
+        let Some(id) = destination.route else {
+            return self.begin(shell, request, &serving, destination, path);
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
             && let Err(refusal) = self.admit(shell, request, &serving, guard)
         {
-            return self.refuse(shell, request, &serving, place, Outcome::Refused(refusal));
+            return self.refuse(shell, request, &serving, destination, Outcome::Refused(refusal));
         }
         if self.is_attached {
-            return self.arrive(shell, request, &serving, place, path);
+            return self.arrive(shell, request, &serving, destination, path);
         }
         // Most requests are for files in memory, which need no state.
         if let (Method::Get | Method::Head, Served::Files { tree, has_pages: false }) =
@@ -429,13 +431,15 @@ impl Router {
         {
             let tree = serving.tree_at(*tree);
             return match self.files.find(shell, tree, rest, request.ticket) {
-                content::Found::Now(answer @ content::Answer::Resource(_)) => {
-                    Found::Now(Answer { serving, place, outcome: Outcome::Content(id, answer) })
-                }
-                found => self.take_file(shell, request, &serving, place, path, found),
+                content::Found::Now(answer @ content::Answer::Resource(_)) => Found::Now(Answer {
+                    serving,
+                    destination,
+                    outcome: Outcome::Content(id, answer),
+                }),
+                found => self.take_file(shell, request, &serving, destination, path, found),
             };
         }
-        self.begin(shell, request, &serving, place, path)
+        self.begin(shell, request, &serving, destination, path)
     }
 
     /// Has the authorizer and the wrapper look at a request that the guard of its route has let pass.
@@ -445,12 +449,12 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: &Rc<Serving>,
-        place: Place,
+        destination: Destination,
         path: &[u8],
     ) -> Found<Answer> {
         let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
         let next = Next::Authorize(Arrived { asked, path, held: None });
-        self.perform(shell, request.ticket, (serving, place), next)
+        self.perform(shell, request.ticket, (serving, destination), next)
     }
 
     /// Begins a request that the guard of its route has let pass.
@@ -460,12 +464,12 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: &Rc<Serving>,
-        place: Place,
+        destination: Destination,
         path: &[u8],
     ) -> Found<Answer> {
         let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
-        let next = begin(Ground { serving, place }, asked, path, None);
-        self.perform(shell, request.ticket, (serving, place), next)
+        let next = begin(Ground { serving, destination }, asked, path, None);
+        self.perform(shell, request.ticket, (serving, destination), next)
     }
 
     /// Refuses a request.
@@ -475,11 +479,11 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: &Rc<Serving>,
-        place: Place,
+        destination: Destination,
         outcome: Outcome,
     ) -> Found<Answer> {
-        let next = refuse(Ground { serving, place }, None, outcome);
-        self.perform(shell, request.ticket, (serving, place), next)
+        let next = refuse(Ground { serving, destination }, None, outcome);
+        self.perform(shell, request.ticket, (serving, destination), next)
     }
 
     /// Continues a request for a file that is not in memory.
@@ -489,21 +493,21 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         serving: &Rc<Serving>,
-        place: Place,
+        destination: Destination,
         path: &[u8],
         found: content::Found,
     ) -> Found<Answer> {
-        let ground = Ground { serving, place };
+        let ground = Ground { serving, destination };
         let (step, purpose) = (Step::Asked(Slash::Of(path)), Purpose::Send);
-        let route = place.route.expect("files are of a route");
+        let route = destination.route.expect("files are of a route");
         let state = State::File(Lookup { route, step, purpose, over: None });
         match found.into() {
             Reply::Now(event) => {
                 let next = advance(ground, state, event);
-                self.perform(shell, request.ticket, (serving, place), next)
+                self.perform(shell, request.ticket, (serving, destination), next)
             }
             Reply::Later(search) => {
-                Found::Later(self.wait(request.ticket, (serving, place), state, search))
+                Found::Later(self.wait(request.ticket, (serving, destination), state, search))
             }
         }
     }
@@ -519,26 +523,29 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let (place, refusal) =
-            match place_of(&serving, url_path, &mut name, |name| serving.place(site, name)) {
-                Ok(place) => (place, is_hidden(&serving, place, &name).then_some(Status::NotFound)),
-                Err(error) => {
-                    // The page of the error is that of the route to which the path would belong.
-                    let place = match normalize(url_path, &mut name) {
-                        Ok(()) => serving.place(site, &name),
-                        Err(_) => Place { site, route: None },
-                    };
-                    (place, Some(error.status()))
-                }
-            };
+        let (destination, refusal) = match place_of(&serving, url_path, &mut name, |name| {
+            serving.destination(site, name)
+        }) {
+            Ok(destination) => {
+                (destination, is_hidden(&serving, destination, &name).then_some(Status::NotFound))
+            }
+            Err(error) => {
+                // The page of the error is that of the route to which the path would belong.
+                let destination = match normalize(url_path, &mut name) {
+                    Ok(()) => serving.destination(site, &name),
+                    Err(_) => Destination { site, route: None },
+                };
+                (destination, Some(error.status()))
+            }
+        };
         let found = match refusal {
-            None => self.find_path(shell, request, serving, place, &name),
+            None => self.find_path(shell, request, serving, destination, &name),
             Some(status) => {
-                let guard = place.route.and_then(|id| serving.guard(id));
+                let guard = destination.route.and_then(|id| serving.guard(id));
                 let admitted =
                     guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
                 let outcome = admitted.map_or_else(Outcome::Refused, |()| Outcome::Error(status));
-                self.refuse(shell, request, &serving, place, outcome)
+                self.refuse(shell, request, &serving, destination, outcome)
             }
         };
         self.scratch = name;

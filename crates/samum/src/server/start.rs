@@ -49,7 +49,7 @@ pub(super) struct Started {
 }
 
 /// The source of a worker's connections.
-pub(super) enum Way {
+pub(super) enum ConnectionSource {
     /// Listening sockets of the kernel, with the numbers of their listeners.
     Listeners(Vec<(u32, OwnedFd)>),
     /// A receive queue of an interface.
@@ -99,20 +99,20 @@ impl Shared {
     }
 }
 
-/// Starts a worker for each way, and waits until all have started.
+/// Starts a worker for each source of connections, and waits until all have started.
 pub(super) fn start_workers(
     shared: Shared,
-    ways: Vec<Way>,
+    sources: Vec<ConnectionSource>,
     logs: Vec<(Log, OwnedFd)>,
 ) -> Result<Started, String> {
-    let count = ways.len();
+    let count = sources.len();
     let (mut workers, inboxes) = Workers::new(count);
     let (started, starts) = mpsc::channel();
     let (ended, ends) = mpsc::channel();
-    for ((number, way), inbox) in ways.into_iter().enumerate().zip(inboxes) {
+    for ((number, source), inbox) in sources.into_iter().enumerate().zip(inboxes) {
         let logs = logs.iter().map(|(log, file)| Ok((log.clone(), duplicate(file)?)));
         let logs = logs.collect::<Result<_, String>>()?;
-        let seed = Seed { number, way, logs, shared: shared.clone() };
+        let seed = Seed { number, source, logs, shared: shared.clone() };
         let started = started.clone();
         let ended = ended.clone();
         let body = move || {
@@ -141,7 +141,7 @@ pub(super) fn start_workers(
 struct Seed {
     /// The number of the worker.
     number: usize,
-    way: Way,
+    source: ConnectionSource,
     /// The open files of [`Snapshot::logs`].
     logs: Vec<(Log, OwnedFd)>,
     shared: Shared,
@@ -152,12 +152,14 @@ type StartReport = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
     fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<usize, String> {
-        match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
-            Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
+        match core::mem::replace(&mut self.source, ConnectionSource::Listeners(Vec::new())) {
+            ConnectionSource::Listeners(sockets) => self.serve(inbox, started, |ring| {
                 let sockets = sockets.into_iter();
                 Ok(Listeners::numbered(sockets.map(|(number, fd)| (number, ring.adopt_socket(fd)))))
             }),
-            Way::Interface(seed) => self.serve(inbox, started, |ring| seed.start(ring)),
+            ConnectionSource::Interface(seed) => {
+                self.serve(inbox, started, |ring| seed.start(ring))
+            }
         }
     }
 

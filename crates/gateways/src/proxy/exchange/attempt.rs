@@ -128,7 +128,7 @@ impl Exchange {
             return self.fail(tools, Status::BadGateway);
         };
         self.reception.begin(is_lean || kept.is_none() && self.wire.pulls_all());
-        if self.reception.way.is_pulled() {
+        if self.reception.method.is_pulled() {
             match kept {
                 Some(_) => link.set_pulling(&mut tools.shell.ring),
                 None => link.set_receiving(&mut tools.shell.ring, false),
@@ -144,7 +144,7 @@ impl Exchange {
         self.stage = Stage::Asking;
         self.clock.since = tools.shell.cx.now;
         self.send(tools);
-        if self.reception.way.is_pulled()
+        if self.reception.method.is_pulled()
             && let Some(link) = self.tries.link(tools.links)
         {
             link.await_bytes(&mut tools.shell.ring);
@@ -174,7 +174,7 @@ impl Exchange {
         if self.reception.is_lean {
             self.note_shortage(tools);
         }
-        if self.reception.way.is_pulled() {
+        if self.reception.method.is_pulled() {
             self.pull(tools);
         } else {
             self.receive_if_wanted(tools);

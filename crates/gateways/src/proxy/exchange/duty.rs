@@ -153,7 +153,7 @@ impl Exchange {
     /// The duty of the upstream; `None` while its client has to act first.
     fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
         let link = self.tries.link(tools.links)?;
-        let is_pulled = self.reception.way.is_pulled();
+        let is_pulled = self.reception.method.is_pulled();
         let facts = Facts {
             stage: self.stage,
             has_unsent: link.unsent() > 0,

@@ -23,7 +23,7 @@ use outq::Payload as _;
 use ring::{Fd, Pipe, PipePool, Ring};
 use sendfile::{Account, Cyclic, CyclicPool, Piece, Takes};
 
-use super::reception::Way;
+use super::reception::ReceiveMethod;
 use super::{Exchange, Stage, Tools};
 use crate::output::EARLY_BYTES_MAX;
 use crate::proxy::is_pull_over;
@@ -56,7 +56,7 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 
 /// The pipes and buffers into which a worker pulls contents.
 #[derive(Debug)]
-pub(in crate::proxy) struct Places {
+pub(in crate::proxy) struct Pools {
     pipes: PipePool,
     buffers: CyclicPool,
     /// Small buffers. The [`Output`](crate::output::Output) of each charges the bytes that may be in
@@ -65,8 +65,8 @@ pub(in crate::proxy) struct Places {
     pub(super) files: Files,
 }
 
-impl Places {
-    /// Makes places with `buffers_bytes_max` bytes of cyclic buffers, which are charged to `account`. A content for
+impl Pools {
+    /// Makes pools with `buffers_bytes_max` bytes of cyclic buffers, which are charged to `account`. A content for
     /// which no buffer is left goes through a small one.
     pub(in crate::proxy) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
         let buffers = CyclicPool::charged_to(account, buffers_bytes_max, CYCLIC_BYTES_KEPT);
@@ -110,12 +110,12 @@ impl Exchange {
             Stage::Tunnel => self.delivery.output.borrow().bytes,
             _ => 0,
         };
-        if !self.reception.way.is_pulled()
+        if !self.reception.method.is_pulled()
             && bytes >= PULLED_BYTES_MIN
             && self.reception.unread.len() <= LINE_BYTES_MAX
             && let Some(link) = self.tries.link(tools.links)
         {
-            self.reception.way = Way::Pipes;
+            self.reception.method = ReceiveMethod::Pipes;
             link.set_pulling(&mut tools.shell.ring);
             // From now on bytes are charged when they take memory.
             self.delivery.output.borrow_mut().allow(0);
@@ -132,15 +132,15 @@ impl Exchange {
 
     /// Pulls the bytes that have come, while there is room for them and the quantum is not used up.
     pub(in crate::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
-        while self.reception.way.is_pulled() && self.receives() {
+        while self.reception.method.is_pulled() && self.receives() {
             // Short parts are copied out of the cyclic buffer, so its size does not limit them.
-            if self.reception.way.is_memory() && self.is_full() {
+            if self.reception.method.is_memory() && self.is_full() {
                 return;
             }
             if self.is_turn_over(tools) {
                 return self.queue(tools);
             }
-            if self.reception.way.is_interrupted() {
+            if self.reception.method.is_interrupted() {
                 self.understand_pulled(tools);
                 continue;
             }
@@ -171,7 +171,7 @@ impl Exchange {
     /// Asks for another quantum if bytes may have come.
     fn queue(&mut self, tools: &mut Tools<'_>) {
         let has_come = self.tries.link(tools.links).is_some_and(|link| link.may_pull());
-        if (has_come || self.reception.way.is_interrupted())
+        if (has_come || self.reception.method.is_interrupted())
             && !core::mem::replace(&mut self.reception.is_queued, true)
         {
             tools.again.push_back(self.key);
@@ -189,10 +189,10 @@ impl Exchange {
 
     /// Returns true if the client would get a cyclic buffer if it turned out to be slow.
     pub(super) fn may_be_slow(&self) -> bool {
-        let may_help = match self.reception.way {
-            Way::Ring => false,
-            Way::Pipes => true,
-            Way::Memory { .. } => self.may_spool(),
+        let may_help = match self.reception.method {
+            ReceiveMethod::Ring => false,
+            ReceiveMethod::Pipes => true,
+            ReceiveMethod::Memory { .. } => self.may_spool(),
         };
         may_help && self.stage == Stage::Content && self.is_taken()
     }
@@ -219,11 +219,12 @@ impl Exchange {
             (output.takes?, output.bytes)
         };
         let most = left.min(self.receive_max());
-        if !self.reception.way.is_memory() && takes == Takes::Files && self.upstream.rules.splice {
+        if !self.reception.method.is_memory() && takes == Takes::Files && self.upstream.rules.splice
+        {
             if waiting > 0 {
                 return None;
             }
-            if let Some(mut pipe) = ring.take_pipe(&tools.places.pipes, 0, most) {
+            if let Some(mut pipe) = ring.take_pipe(&tools.pools.pipes, 0, most) {
                 let came = link.pull(ring, |ring, socket| fill(ring, socket, &mut pipe))?;
                 let is_end = pipe.is_empty();
                 return Some(came.map(|()| {
@@ -236,7 +237,7 @@ impl Exchange {
         }
         let most = most.min(self.room());
         let link = self.tries.link(tools.links)?;
-        let buffer = self.reception.way.buffer()?;
+        let buffer = self.reception.method.buffer()?;
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         Some(came.map(|count| match count {
             0 => Pulled::End,
@@ -258,7 +259,7 @@ impl Exchange {
         }
         let most = self.receive_max().min(self.room());
         let link = self.tries.link(tools.links)?;
-        let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
+        let (buffer, unread) = (self.reception.method.buffer()?, &mut self.reception.unread);
         if !unread.is_empty() {
             buffer.room()[..unread.len()].copy_from_slice(unread);
             buffer.received(unread.len());
@@ -295,7 +296,7 @@ impl Exchange {
     /// Removes the framing of pulled bytes, and passes the content on.
     fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
         self.note_heard(tools);
-        let Some(mut buffer) = self.reception.way.take_buffer() else { return };
+        let Some(mut buffer) = self.reception.method.take_buffer() else { return };
         let mut is_interrupted = false;
         while self.receives_response() {
             if !self.reception.share.is_left(tools.shell.cx.turn) {
@@ -339,7 +340,7 @@ impl Exchange {
         }
         // If another server is asked now, the rest came from the one before.
         if self.stage != Stage::Connecting {
-            self.reception.way = Way::Memory { buffer, is_interrupted };
+            self.reception.method = ReceiveMethod::Memory { buffer, is_interrupted };
         }
     }
 
@@ -347,24 +348,24 @@ impl Exchange {
     /// its turn, and while the worker has no memory for a whole one.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         let whole = self.buffer_bytes();
-        if !self.reception.way.is_memory() {
+        if !self.reception.method.is_memory() {
             let buffer = if self.is_taken() { self.take_whole_buffer(tools) } else { None };
-            if let Some(buffer) = buffer.or_else(|| tools.places.small.take(whole.min(SMALL_BYTES)))
+            if let Some(buffer) = buffer.or_else(|| tools.pools.small.take(whole.min(SMALL_BYTES)))
             {
-                self.reception.way = Way::Memory { buffer, is_interrupted: false };
+                self.reception.method = ReceiveMethod::Memory { buffer, is_interrupted: false };
             }
         } else if self.delivery.bytes >= EARLY_BYTES_MAX
-            && self.reception.way.buffer().is_some_and(|buffer| buffer.size() < whole as u64)
+            && self.reception.method.buffer().is_some_and(|buffer| buffer.size() < whole as u64)
             && self.is_taken()
         {
             self.renew_buffer(tools);
         }
-        self.reception.way.is_memory()
+        self.reception.method.is_memory()
     }
 
     /// Takes a cyclic buffer of the size that the route says, if there is memory for it.
     fn take_whole_buffer(&self, tools: &Tools<'_>) -> Option<Cyclic> {
-        let buffer = tools.places.take(&tools.shell.cx.budget, self.buffer_bytes())?;
+        let buffer = tools.pools.take(&tools.shell.cx.budget, self.buffer_bytes())?;
         // The buffer is charged as a whole.
         self.delivery.output.borrow_mut().allow(0);
         Some(buffer)
@@ -378,9 +379,9 @@ impl Exchange {
     /// Receives into another cyclic buffer from now on. Memory of a cyclic buffer becomes free only in order, and some
     /// bytes of this one wait for the client.
     pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
-        if self.reception.way.is_memory()
+        if self.reception.method.is_memory()
             && let Some(mut new) = self.take_whole_buffer(tools)
-            && let Some(buffer) = self.reception.way.buffer()
+            && let Some(buffer) = self.reception.method.buffer()
         {
             let begun = buffer.bytes();
             new.room()[..begun.len()].copy_from_slice(begun);
@@ -391,7 +392,7 @@ impl Exchange {
 
     /// Receives through the ring again.
     fn stop_pulling<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
-        self.reception.way = Way::Ring;
+        self.reception.method = ReceiveMethod::Ring;
         self.receive_if_wanted(tools);
         None
     }

@@ -9,7 +9,7 @@ use ring::Key;
 use sendfile::Piece;
 
 use super::pull::PULLED_BYTES_MIN;
-use super::reception::Way;
+use super::reception::ReceiveMethod;
 use super::{Exchange, SURPLUS, Stage, Tools};
 use crate::interest::Interest;
 use crate::output::EARLY_BYTES_MAX;
@@ -44,9 +44,9 @@ impl Exchange {
 
     /// Bytes of the content that may wait in memory now: few before its turn, and no more than its buffer has.
     fn waiting_max(&self) -> u64 {
-        let most = match &self.reception.way {
-            Way::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
-            Way::Ring | Way::Pipes => self.memory_max(),
+        let most = match &self.reception.method {
+            ReceiveMethod::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
+            ReceiveMethod::Ring | ReceiveMethod::Pipes => self.memory_max(),
         };
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
@@ -97,7 +97,7 @@ impl Exchange {
         if self.stage != Stage::Over {
             self.wake(tools);
             self.pull_if_long(tools);
-            if !self.reception.way.is_pulled() && self.is_full() {
+            if !self.reception.method.is_pulled() && self.is_full() {
                 self.receive_if_wanted(tools);
             }
         }
@@ -257,7 +257,7 @@ impl Exchange {
     /// Otherwise the next request on the link would take these bytes for its response: all requests of a FastCGI
     /// connection have the same id.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
-        if !self.reception.way.is_pulled() && !self.wire.pulls_all() {
+        if !self.reception.method.is_pulled() && !self.wire.pulls_all() {
             return true;
         }
         let Some(link) = tools.links.get_mut(key) else { return true };

@@ -12,7 +12,7 @@ const PART_BYTES: u64 = 1024;
 /// The state of receiving a response.
 #[derive(Debug)]
 pub(super) struct Reception {
-    pub(super) way: Way,
+    pub(super) method: ReceiveMethod,
     /// Bytes that the ring has received and that were not parsed yet.
     pub(super) unread: Vec<u8>,
     /// True if the worker's memory is short: little is received at a time.
@@ -27,7 +27,7 @@ pub(super) struct Reception {
 
 /// The way of an upstream's bytes.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum ReceiveMethod {
     /// The ring receives them.
     Ring,
     /// They are pulled into pipes, or into memory when there is a reason for it.
@@ -50,7 +50,7 @@ pub(super) struct Share {
 impl Reception {
     pub(super) fn new() -> Self {
         Self {
-            way: Way::Ring,
+            method: ReceiveMethod::Ring,
             unread: Vec::new(),
             is_lean: false,
             charged: 0,
@@ -61,12 +61,12 @@ impl Reception {
 
     /// Begins anew with another link. The used part of the quantum and the client's charge stay.
     pub(super) fn begin(&mut self, is_pulled: bool) {
-        self.way = if is_pulled { Way::Pipes } else { Way::Ring };
+        self.method = if is_pulled { ReceiveMethod::Pipes } else { ReceiveMethod::Ring };
         self.unread.clear();
     }
 }
 
-impl Way {
+impl ReceiveMethod {
     /// Returns true if the bytes are pulled past the ring.
     pub(super) const fn is_pulled(&self) -> bool {
         !matches!(self, Self::Ring)

@@ -55,7 +55,7 @@ impl Exchange {
     pub(in crate::proxy) fn handle_spool(&mut self, tools: &mut Tools<'_>, completion: Completion) {
         let Some(spool) = &mut self.delivery.spool else { return };
         let was_open = spool.is_open();
-        let (ring, files) = (&mut tools.shell.ring, &mut tools.places.files);
+        let (ring, files) = (&mut tools.shell.ring, &mut tools.pools.files);
         match spool.handle(ring, files, completion, tools.shell.cx.now) {
             Ok(None) => {}
             Ok(Some((file, range))) => {

@@ -8,8 +8,8 @@ use http::{Method, Status, Target, path};
 
 use super::answer::{HandedOver, Moved, Outcome, allowed, fixed, not_taken};
 use super::asked::Asked;
+use super::destination::{Ground, is_hidden_below, normalize};
 use super::moved::{lacks_slash, moved_to, redirected, refused_at, sent_on};
-use super::place::{Ground, is_hidden_below, normalize};
 use super::script::{script_at, script_len, script_of};
 use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
 use super::steps::{Further, Slash, Step, further};
@@ -28,15 +28,15 @@ pub(super) fn begin<'a>(
     path: Cow<'a, [u8]>,
     handed: Option<Handed>,
 ) -> Next<'a> {
-    let Ground { serving, place } = ground;
+    let Ground { serving, destination } = ground;
     let over = handed.is_some().then(|| Over::local(&asked));
-    let Some(id) = place.route else {
+    let Some(id) = destination.route else {
         let step = Step::Asked(Slash::of(path, ground));
         return follow(ground, step, Purpose::Send, over, Outcome::Error(Status::NotFound));
     };
     let entry = serving.entry(id);
     if entry.served.tree().is_none()
-        && let Some(directory) = lacks_slash(serving, place, &path)
+        && let Some(directory) = lacks_slash(serving, destination, &path)
     {
         return complete(serving, over, Outcome::Directory(directory));
     }
@@ -80,7 +80,7 @@ pub(super) fn begin<'a>(
                 (method, Served::Redirect) if method.is_known() => {
                     redirected(request.head.target, serving, id, &path)
                 }
-                (method, _) => Some(refused_at(serving, place.site, id, &path, method)),
+                (method, _) => Some(refused_at(serving, destination.site, id, &path, method)),
             });
             match found {
                 Some(outcome) => outcome,
@@ -256,7 +256,7 @@ fn found_script<'a>(
     over: Option<Box<Over>>,
     outcome: Outcome,
 ) -> Next<'a> {
-    let Ground { serving, place } = ground;
+    let Ground { serving, destination } = ground;
     let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
         return complete(serving, over, outcome);
     };
@@ -277,7 +277,7 @@ fn found_script<'a>(
         // A path with path info has named the script itself.
         Kind::Unclean(len) => {
             if let (Some(path), Some(tree)) = (below(), serving.tree(id)) {
-                let slash = Slash::Found(serving.directory(place.site, &path));
+                let slash = Slash::Found(serving.directory(destination.site, &path));
                 let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
                 let path = Cow::Owned(resource.path[..len].to_vec());
                 return Next::File {

@@ -6,13 +6,13 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status, Target};
 use sendfile::Piece;
 
 use super::Router;
-use super::place::normalize;
+use super::destination::normalize;
 use crate::guard::Refusal;
 use crate::handler::attach::Recalled;
 use crate::handler::files;
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
-use crate::serving::{Place, RouteEntry, Served, Serving};
+use crate::serving::{Destination, RouteEntry, Served, Serving};
 use config::route::RouteId;
 use config::{Action, Route};
 use content::{self, Kind};
@@ -22,11 +22,11 @@ use session::context::Context;
 use session::fields;
 use session::page::bare;
 
-/// The answer to a request: its place, and the outcome there.
+/// The answer to a request: its destination, and the outcome there.
 #[derive(Debug)]
 pub struct Answer {
     pub(super) serving: Rc<Serving>,
-    pub(super) place: Place,
+    pub(super) destination: Destination,
     pub(super) outcome: Outcome,
 }
 
@@ -133,7 +133,7 @@ impl Router {
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
-        place: Place,
+        destination: Destination,
         outcome: &'a Outcome,
     ) -> Response<'a> {
         match outcome {
@@ -148,7 +148,7 @@ impl Router {
             Outcome::Program(answer) => cgi::response(head, answer),
             Outcome::Passed(answer) => proxy::response(answer, cx.unix),
             Outcome::Recalled(recalled) => recalled.response(),
-            Outcome::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
+            Outcome::HandedOver(over) => self.handed_over(cx, head, serving, destination, over),
             Outcome::Directory(id) => {
                 let status = match head.method {
                     Method::Get | Method::Head => Status::MovedPermanently,
@@ -177,7 +177,7 @@ impl Router {
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
             Outcome::Error(status) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
-            Outcome::Paged(paged) => self.paged(cx, head, serving, place, paged),
+            Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
         }
     }
 
@@ -188,10 +188,10 @@ impl Router {
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
-        place: Place,
+        destination: Destination,
         paged: &'a Paged,
     ) -> Response<'a> {
-        let mut response = self.respond_with_inner(cx, head, serving, place, &paged.error);
+        let mut response = self.respond_with_inner(cx, head, serving, destination, &paged.error);
         if let content::Answer::Resource(resource) = &paged.page
             && let Kind::File(files) = &resource.kind
         {
@@ -207,10 +207,10 @@ impl Router {
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
-        place: Place,
+        destination: Destination,
         inner: &'a Outcome,
     ) -> Response<'a> {
-        self.respond_with(cx, head, serving, place, inner)
+        self.respond_with(cx, head, serving, destination, inner)
     }
 
     /// Makes the response of a file with the fields of the upstream that has handed its request over.
@@ -220,7 +220,7 @@ impl Router {
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
-        place: Place,
+        destination: Destination,
         over: &'a HandedOver,
     ) -> Response<'a> {
         // A file is sent for every method. The conditions of a POST are not about the file.
@@ -228,7 +228,7 @@ impl Router {
             Method::Get | Method::Head => head.clone(),
             _ => head.without_conditions().with_target(Method::Get, head.target),
         };
-        let mut response = self.respond_with_inner(cx, head, serving, place, &over.file);
+        let mut response = self.respond_with_inner(cx, head, serving, destination, &over.file);
         fields::take_over(&over.fields, &mut response.made().head);
         response
     }
@@ -239,10 +239,11 @@ impl Router {
 pub(super) fn add_fields(
     head: &Head<'_>,
     serving: &Serving,
-    place: Place,
+    destination: Destination,
     response: &mut Response<'_>,
 ) {
-    let Some(rules) = place.route.map(|id| serving.fields(id)).filter(|rules| !rules.is_empty())
+    let Some(rules) =
+        destination.route.map(|id| serving.fields(id)).filter(|rules| !rules.is_empty())
     else {
         return;
     };

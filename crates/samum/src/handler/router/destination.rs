@@ -1,18 +1,18 @@
-//! The places of paths: their normal form, and their route.
+//! The destinations of paths: their normal form, and their route.
 
 use http::path::{self, PathError};
 
 use super::script::script_len;
-use crate::serving::{Page, Place, Serving};
+use crate::serving::{Destination, Page, Serving};
 use config::route::RouteId;
 use config::site::SiteId;
 use gateways::proxy;
 
-/// The ground of a request, which does not change while it goes on: the served sites, and its place among them.
+/// The ground of a request, which does not change while it goes on: the served sites, and its destination among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     pub(super) serving: &'a Serving,
-    pub(super) place: Place,
+    pub(super) destination: Destination,
 }
 
 /// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names a directory.
@@ -25,7 +25,7 @@ pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathE
     Ok(())
 }
 
-/// Finds the place of the path of a URL, and turns the path into its normal form. `find` finds the place of a path in
+/// Finds the destination of the path of a URL, and turns the path into its normal form. `find` finds the place of a path in
 /// normal form.
 ///
 /// An encoded slash is a byte of a name: it separates no names, chooses no route, and occurs in no file name. A program
@@ -35,18 +35,18 @@ pub(super) fn place_of(
     serving: &Serving,
     url_path: &[u8],
     name: &mut Vec<u8>,
-    find: impl Fn(&[u8]) -> Place,
-) -> Result<Place, PathError> {
+    find: impl Fn(&[u8]) -> Destination,
+) -> Result<Destination, PathError> {
     normalize(url_path, name)?;
-    let place = find(name);
-    let is_decoded = || place.route.is_some_and(|id| serving.is_gateway(id));
+    let destination = find(name);
+    let is_decoded = || destination.route.is_some_and(|id| serving.is_gateway(id));
     if name.contains(&path::ENCODED_SLASH)
         && is_decoded()
-        && (path::hides_dots(name) || find(&plain(name)).route != place.route)
+        && (path::hides_dots(name) || find(&plain(name)).route != destination.route)
     {
         return Err(PathError::EncodedSlash);
     }
-    Ok(place)
+    Ok(destination)
 }
 
 /// A path in normal form, as a gateway reads it that decodes encoded slashes.
@@ -65,8 +65,8 @@ fn plain(name: &[u8]) -> Vec<u8> {
 
 /// Returns true if a path has a name that begins with a dot, and its route serves no such files. Path info behind the
 /// name of a script is the script's own matter.
-pub(super) fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
-    let Some(id) = place.route else { return false };
+pub(super) fn is_hidden(serving: &Serving, destination: Destination, path: &[u8]) -> bool {
+    let Some(id) = destination.route else { return false };
     let rest = path.get(serving.prefix(id).len()..).unwrap_or_default();
     let len = serving.scripts(id).map_or(rest.len(), |_| script_len(rest));
     is_hidden_below(serving, id, &rest[..len])
@@ -84,9 +84,9 @@ pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bo
 
 /// The length of the clean path of a page, if this path is another one that leads to the page. The clean path is a
 /// prefix of this path.
-pub(super) fn clean_len(serving: &Serving, place: Place, path: &[u8]) -> Option<usize> {
-    let files = serving.route(place.route?).action.files()?;
-    let rest = path.get(serving.prefix(place.route?).len()..)?;
+pub(super) fn clean_len(serving: &Serving, destination: Destination, path: &[u8]) -> Option<usize> {
+    let files = serving.route(destination.route?).action.files()?;
+    let rest = path.get(serving.prefix(destination.route?).len()..)?;
     Some(path.len() - rest.len() + files.rules.clean_path(rest)?.len())
 }
 
@@ -111,8 +111,8 @@ pub(super) fn page_of(
             Some(route)
         }
     };
-    let place = serving.inner_place(site, &name);
-    let route = place.route.filter(|_| !is_hidden(serving, place, &name))?;
+    let destination = serving.inner_destination(site, &name);
+    let route = destination.route.filter(|_| !is_hidden(serving, destination, &name))?;
     if of_file.is_some_and(|of_file| !serving.is_same_directory(of_file, route)) {
         return None;
     }
@@ -136,8 +136,8 @@ mod tests {
             ("/clean/", None),
             ("/api/a.html", None),
         ] {
-            let place = serving.place(site(), path.as_bytes());
-            let found = clean_len(&serving, place, path.as_bytes()).map(|len| &path[..len]);
+            let destination = serving.destination(site(), path.as_bytes());
+            let found = clean_len(&serving, destination, path.as_bytes()).map(|len| &path[..len]);
             assert_eq!(found, clean, "{path}");
         }
     }

@@ -11,15 +11,15 @@ use super::admit::{admit, circumstances, sender_of};
 use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
+use super::destination::{Ground, is_hidden, page_of, place_of};
 use super::pages::asked_for;
 use super::perform::Reply;
-use super::place::{Ground, is_hidden, page_of, place_of};
 use super::script::is_source;
 use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State};
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::{Found, Request, Ticket, includes};
-use crate::serving::{Place, Serving};
+use crate::serving::{Destination, Serving};
 use config::route::RouteId;
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
@@ -41,13 +41,13 @@ impl Router {
     pub(super) fn find_program<'a>(
         &mut self,
         shell: &mut Shell,
-        Ground { serving, place }: Ground<'_>,
+        Ground { serving, destination }: Ground<'_>,
         path: &[u8],
         asked: Asked<'a>,
         handed: Option<(Rc<Interest>, u32)>,
     ) -> Result<(State<'a>, Reply), Outcome> {
         let (interest, count) = handed.unzip();
-        let id = place.route.expect("programs are of a route");
+        let id = destination.route.expect("programs are of a route");
         let (Some(directory), Some(path)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
@@ -75,8 +75,8 @@ impl Router {
         path: &[u8],
         asked: Asked<'a>,
     ) -> Result<(State<'a>, Reply), Outcome> {
-        let Ground { serving, place } = ground;
-        let id = place.route.expect("servers are of a route");
+        let Ground { serving, destination } = ground;
+        let id = destination.route.expect("servers are of a route");
         let Some(upstream) = serving.upstream(id) else {
             unreachable!("requests are passed on to a server")
         };
@@ -118,12 +118,13 @@ impl Router {
     pub(super) fn exchange<'a>(
         &mut self,
         shell: &mut Shell,
-        Ground { serving, place }: Ground<'_>,
+        Ground { serving, destination }: Ground<'_>,
         id: RouteId,
         (asked, count): (Asked<'a>, u32),
         passing: Passing<'_>,
     ) -> (State<'a>, Reply) {
-        let may_be_handed_over = serving.scripts(id).is_some() || serving.has_files(place.site);
+        let may_be_handed_over =
+            serving.scripts(id).is_some() || serving.has_files(destination.site);
         let half_close = serving.route(id).half_close;
         let find = |request: &Request<'_>, memory| {
             let waiter = Waiter { memory, half_close };
@@ -168,21 +169,21 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        (serving, place): (&Rc<Serving>, Place),
+        (serving, destination): (&Rc<Serving>, Destination),
         asked: Option<Asked<'_>>,
         server: Arc<Server>,
         HandOver { to, fields }: HandOver,
     ) -> Found<Answer> {
-        let page =
-            page_of(serving, place.site, &to).filter(|page| !is_source(serving, place.site, page));
+        let page = page_of(serving, destination.site, &to)
+            .filter(|page| !is_source(serving, destination.site, page));
         let (Some(asked), Some(page)) = (asked, page) else {
             self.proxy.refuse(shell, &server, &to);
-            let ground = Ground { serving, place };
+            let ground = Ground { serving, destination };
             let next = refuse(ground, None, Outcome::Error(Status::BadGateway));
-            return self.perform(shell, ticket, (serving, place), next);
+            return self.perform(shell, ticket, (serving, destination), next);
         };
-        let place = Place { route: Some(page.route), ..place };
-        let ground = Ground { serving, place };
+        let destination = Destination { route: Some(page.route), ..destination };
+        let ground = Ground { serving, destination };
         if let Some(guard) = serving.guard(page.route) {
             let admitted = asked.with(|request| {
                 // The body of the request was for another route.
@@ -191,7 +192,7 @@ impl Router {
             });
             if let Err(refusal) = admitted {
                 let next = refuse(ground, None, Outcome::Refused(refusal));
-                return self.perform(shell, ticket, (serving, place), next);
+                return self.perform(shell, ticket, (serving, destination), next);
             }
         }
         let tree = serving.tree(page.route).expect("a page is a file of its route");
@@ -200,14 +201,14 @@ impl Router {
         let over = Some(Box::new(Over { fields, query, named: Some(Named { server, file: to }) }));
         let lookup = Lookup { route: page.route, step: Step::Fallback, purpose, over };
         let next = Next::File { tree, path: Cow::Borrowed(&page.path), lookup };
-        self.perform(shell, ticket, (serving, place), next)
+        self.perform(shell, ticket, (serving, destination), next)
     }
 
     /// Finds the answer for another path, as if the client had asked for it with `GET` (RFC 3875 §6.2.2).
     pub(super) fn hand_over(
         &mut self,
         shell: &mut Shell,
-        (serving, place): (&Rc<Serving>, Place),
+        (serving, destination): (&Rc<Serving>, Destination),
         asked: Asked<'_>,
         target: &[u8],
         handed: Handed,
@@ -224,58 +225,60 @@ impl Router {
             (request.ticket, Asked::of(head.to_owned(), request))
         });
         let mut name = core::mem::take(&mut self.scratch);
-        let found = self.place_handed(shell, (serving, place), &asked, &handed, target, &mut name);
-        let (place, next) = match found {
-            Ok(place) => {
-                let ground = Ground { serving, place };
-                (place, begin(ground, asked, Cow::Borrowed(&name), Some(handed)))
+        let found =
+            self.place_handed(shell, (serving, destination), &asked, &handed, target, &mut name);
+        let (destination, next) = match found {
+            Ok(destination) => {
+                let ground = Ground { serving, destination };
+                (destination, begin(ground, asked, Cow::Borrowed(&name), Some(handed)))
             }
-            Err((place, outcome)) => {
+            Err((destination, outcome)) => {
                 drop(handed);
-                (place, refuse(Ground { serving, place }, None, outcome))
+                (destination, refuse(Ground { serving, destination }, None, outcome))
             }
         };
-        let found = self.perform(shell, ticket, (serving, place), next);
+        let found = self.perform(shell, ticket, (serving, destination), next);
         self.scratch = name;
         found
     }
 
-    /// Finds the place of the path of a request that was handed over, if its route takes it.
+    /// Finds the destination of the path of a request that was handed over, if its route takes it.
     ///
     /// # Errors
     ///
-    /// A refusal, and the place to which the page of the refusal belongs.
+    /// A refusal, and the destination to which the page of the refusal belongs.
     fn place_handed(
         &mut self,
         shell: &mut Shell,
-        (serving, place): (&Serving, Place),
+        (serving, destination): (&Serving, Destination),
         asked: &Asked<'_>,
         handed: &Handed,
         target: &[u8],
         name: &mut Vec<u8>,
-    ) -> Result<Place, (Place, Outcome)> {
+    ) -> Result<Destination, (Destination, Outcome)> {
         if handed.count > HAND_OVERS_MAX {
             match handed.by {
                 By::Program(_) => self.programs.note_hand_overs(shell, target),
                 By::Script(_) => self.proxy.note_hand_overs(shell, target),
             }
-            return Err((place, Outcome::Error(Status::BadGateway)));
+            return Err((destination, Outcome::Error(Status::BadGateway)));
         }
         let path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
-        let site = place.site;
-        let place = place_of(serving, path, name, |name| serving.inner_place(site, name))
-            .map_err(|error| (place, Outcome::Error(error.status())))?;
+        let site = destination.site;
+        let destination =
+            place_of(serving, path, name, |name| serving.inner_destination(site, name))
+                .map_err(|error| (destination, Outcome::Error(error.status())))?;
         let page = |id| serving.page_at(id, name.get(serving.prefix(id).len()..)?);
-        let of_files = place.route.filter(|id| !serving.is_gateway(*id));
-        if is_hidden(serving, place, name)
+        let of_files = destination.route.filter(|id| !serving.is_gateway(*id));
+        if is_hidden(serving, destination, name)
             || of_files.and_then(page).is_some_and(|page| is_source(serving, site, &page))
         {
-            return Err((place, Outcome::Error(Status::NotFound)));
+            return Err((destination, Outcome::Error(Status::NotFound)));
         }
-        let guard = place.route.and_then(|id| serving.guard(id));
+        let guard = destination.route.and_then(|id| serving.guard(id));
         let admitted = guard
             .map_or(Ok(()), |guard| asked.with(|request| admit(shell, request, serving, guard)));
-        admitted.map_err(|refusal| (place, Outcome::Refused(refusal)))?;
-        Ok(place)
+        admitted.map_err(|refusal| (destination, Outcome::Refused(refusal)))?;
+        Ok(destination)
     }
 }

@@ -8,7 +8,7 @@ use super::Router;
 use super::admit::told_scheme;
 use super::answer::{Answer, Moved, Outcome};
 use crate::handler::{Found, Request};
-use crate::serving::{Place, Serving, ToHttps};
+use crate::serving::{Destination, Serving, ToHttps};
 use config::site::{SiteId, without_port};
 use session::forwarded::Scheme;
 use session::shell::Shell;
@@ -31,7 +31,7 @@ impl Router {
         if is_misdirected(request) && !request.is_again {
             shell.cx.stats.tls_misdirected += 1;
         }
-        self.refuse(shell, request, serving, Place { site, route: None }, outcome)
+        self.refuse(shell, request, serving, Destination { site, route: None }, outcome)
     }
 }
 

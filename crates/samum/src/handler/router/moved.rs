@@ -4,7 +4,7 @@ use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::handler::files::location;
-use crate::serving::{Place, Serving};
+use crate::serving::{Destination, Serving};
 use config::Action;
 use config::redirect;
 use config::route::RouteId;
@@ -21,9 +21,13 @@ pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path:
 /// shorter path does not get the request, because it may take clients that this route refuses. A route of the path
 /// itself comes first, and so does a file of that name.
 #[inline(never)]
-pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Option<RouteId> {
-    let found = serving.entry(place.route?);
-    let directory = serving.directory(place.site, path)?;
+pub(super) fn lacks_slash(
+    serving: &Serving,
+    destination: Destination,
+    path: &[u8],
+) -> Option<RouteId> {
+    let found = serving.entry(destination.route?);
+    let directory = serving.directory(destination.site, path)?;
     let names_path = found.route.path.as_bytes() == path
         || found.route.pattern.as_ref().is_some_and(|own| own.shape().as_bytes() == path)
         || found.matcher.redirects.as_ref().is_some_and(|redirects| redirects.lists(path));

@@ -11,15 +11,15 @@ use super::admit::client_of;
 use super::advance::rules_of_page;
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
+use super::destination::{clean_len, is_hidden, place_of};
 use super::perform::Reply;
-use super::place::{clean_len, is_hidden, place_of};
 use super::script::file_at;
 use super::state::{Event, Parsing};
 use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
 use crate::handler::{Found, Handler as _, Request, Ticket};
-use crate::serving::{self, Place, Serving};
+use crate::serving::{self, Destination, Serving};
 use ::includes::{Memory, Scope, Template};
 use config::route::RouteId;
 use content::{Kind, Resource};
@@ -57,7 +57,7 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        (serving, place): (&Rc<Serving>, Place),
+        (serving, destination): (&Rc<Serving>, Destination),
         Parsing { asked, route, resource, .. }: &Parsing<'_>,
         template: Rc<Template>,
     ) -> Outcome {
@@ -71,7 +71,7 @@ impl Router {
                     return Outcome::Error(Status::InternalServerError);
                 }
             },
-            None => self.context(shell, asked, (serving, place), path, modified(resource)),
+            None => self.context(shell, asked, (serving, destination), path, modified(resource)),
         };
         let policy = rules.policy;
         let opened = context.and_then(|context| {
@@ -95,7 +95,7 @@ impl Router {
         &self,
         shell: &Shell,
         asked: &Asked<'_>,
-        (serving, place): (&Rc<Serving>, Place),
+        (serving, destination): (&Rc<Serving>, Destination),
         path: Option<Vec<u8>>,
         modified: i64,
     ) -> Option<Context> {
@@ -105,7 +105,7 @@ impl Router {
             head: Rc::new(includes::stripped(request.head)),
             origin: Rc::new(request.origin.clone()),
             serving: Rc::clone(serving),
-            site: place.site,
+            site: destination.site,
             client: client_of(shell, request, serving),
             paths: Rc::new([path.into()]),
             modified,
@@ -193,30 +193,30 @@ impl Router {
         let (mut path, query) = includes::resolve(base, url);
         let mut name = core::mem::take(&mut self.scratch);
         let serving = Rc::clone(&context.serving);
-        let find = |name: &[u8]| serving.inner_place(context.site, name);
+        let find = |name: &[u8]| serving.inner_destination(context.site, name);
         let placed = place_of(&serving, &path, &mut name, find)
             .map_err(|error| Trouble::Status(error.status()))
-            .and_then(|place| {
+            .and_then(|destination| {
                 // The path is replaced by its clean path, to which a client would be redirected.
-                if let Some(len) = clean_len(&serving, place, &name) {
+                if let Some(len) = clean_len(&serving, destination, &name) {
                     name.truncate(len);
                     path.clear();
                     path::encode(&name, &mut path);
                 }
-                admit(&name).map(|()| place)
+                admit(&name).map(|()| destination)
             });
-        let found = placed.map(|place| {
+        let found = placed.map(|destination| {
             shell.cx.stats.includes += 1;
             let target = Target::Origin { path: &path, query: query.as_deref() };
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
             // The client's own request was counted before.
             let request = &Request { head, ticket, origin: &context.origin, is_again: true };
-            if is_hidden(&serving, place, &name) {
+            if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound);
-                return Found::Now(Answer { serving, place, outcome });
+                return Found::Now(Answer { serving, destination, outcome });
             }
-            self.find_path(shell, request, serving, place, &name)
+            self.find_path(shell, request, serving, destination, &name)
         });
         self.scratch = name;
         found

@@ -8,12 +8,12 @@ use super::Router;
 use super::advance::{advance, begin, complete, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
-use super::place::Ground;
+use super::destination::Ground;
 use super::state::{Arrived, Event, Lookup, Named, Next, Purpose, State};
 use super::steps::Step;
 use crate::handler::attach::{Admission, Deferred};
 use crate::handler::{Found, Search, Ticket};
-use crate::serving::{Place, Serving};
+use crate::serving::{Destination, Serving};
 use gateways::proxy::Held;
 use session::shell::{Complaint, Shell};
 
@@ -21,7 +21,7 @@ use session::shell::{Complaint, Shell};
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) serving: Rc<Serving>,
-    pub(super) place: Place,
+    pub(super) destination: Destination,
     pub(super) state: State<'static>,
 }
 
@@ -62,10 +62,10 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        (serving, place): (&'a Rc<Serving>, Place),
+        (serving, destination): (&'a Rc<Serving>, Destination),
         mut next: Next<'a>,
     ) -> Found<Answer> {
-        let ground = Ground { serving, place };
+        let ground = Ground { serving, destination };
         let mut client = None;
         loop {
             let (state, reply) = match next {
@@ -104,7 +104,7 @@ impl Router {
                 }
                 Next::Page(parsing, template) => {
                     let outcome =
-                        self.open_page(shell, ticket, (serving, place), &parsing, template);
+                        self.open_page(shell, ticket, (serving, destination), &parsing, template);
                     next = complete(serving, parsing.over, outcome);
                     continue;
                 }
@@ -128,10 +128,17 @@ impl Router {
                     }
                 },
                 Next::Route { asked, path, handed } => {
-                    return self.hand_over(shell, (serving, place), asked, &path, handed);
+                    return self.hand_over(shell, (serving, destination), asked, &path, handed);
                 }
                 Next::Named { asked, server, over } => {
-                    return self.hand_over_to(shell, ticket, (serving, place), asked, server, over);
+                    return self.hand_over_to(
+                        shell,
+                        ticket,
+                        (serving, destination),
+                        asked,
+                        server,
+                        over,
+                    );
                 }
                 Next::Loop { path } => {
                     shell.cx.stats.redirect_loops += 1;
@@ -146,13 +153,17 @@ impl Router {
                     if let Some(Named { server, file }) = missing {
                         self.proxy.note_missing(shell, &server, &file);
                     }
-                    return Found::Now(Answer { serving: Rc::clone(serving), place, outcome });
+                    return Found::Now(Answer {
+                        serving: Rc::clone(serving),
+                        destination,
+                        outcome,
+                    });
                 }
             };
             match reply {
                 Reply::Now(event) => next = advance(ground, state, event),
                 Reply::Later(search) => {
-                    let search = self.wait(ticket, (serving, place), state, search);
+                    let search = self.wait(ticket, (serving, destination), state, search);
                     // If the client has gone, the search is dropped here and ends.
                     if let Some(client) = client.as_ref().and_then(Weak::<Deferred>::upgrade) {
                         client.set(search.clone());
@@ -199,9 +210,14 @@ impl Router {
     }
 
     /// Gives the body of a request back to the gateway of its route, which then takes it.
-    fn give_back(&mut self, ticket: Ticket, Ground { serving, place }: Ground<'_>, held: Held) {
+    fn give_back(
+        &mut self,
+        ticket: Ticket,
+        Ground { serving, destination }: Ground<'_>,
+        held: Held,
+    ) {
         let Some(body) = held.into_body() else { return };
-        if place.route.is_some_and(|id| serving.programs(id).is_some()) {
+        if destination.route.is_some_and(|id| serving.programs(id).is_some()) {
             self.programs.give_back(ticket, body);
         } else {
             self.proxy.give_back(ticket, body);
@@ -227,9 +243,9 @@ impl Router {
     /// Continues a request for which an event has come.
     pub(super) fn resume(&mut self, shell: &mut Shell, ticket: Ticket, event: Event) {
         let pending = self.pending.remove(&ticket).expect("a request waits for each event");
-        let Pending { serving, place, state } = pending;
-        let next = advance(Ground { serving: &serving, place }, state, event);
-        if let Found::Now(answer) = self.perform(shell, ticket, (&serving, place), next) {
+        let Pending { serving, destination, state } = pending;
+        let next = advance(Ground { serving: &serving, destination }, state, event);
+        if let Found::Now(answer) = self.perform(shell, ticket, (&serving, destination), next) {
             self.answers.push_back((ticket, answer));
         }
     }
@@ -238,10 +254,10 @@ impl Router {
     pub(super) fn refuse_at_once(
         &mut self,
         shell: &mut Shell,
-        (serving, place): (Rc<Serving>, Place),
+        (serving, destination): (Rc<Serving>, Destination),
         error: Outcome,
     ) -> Answer {
-        let ground = Ground { serving: &serving, place };
+        let ground = Ground { serving: &serving, destination };
         let mut next = refuse(ground, None, error);
         loop {
             next = match next {
@@ -253,7 +269,7 @@ impl Router {
                     );
                     advance(ground, State::File(lookup), Event::File(found))
                 }
-                Next::Answer { outcome, .. } => return Answer { serving, place, outcome },
+                Next::Answer { outcome, .. } => return Answer { serving, destination, outcome },
                 next => unreachable!("an error has nothing but a page: {next:?}"),
             }
         }
@@ -264,11 +280,11 @@ impl Router {
     pub(super) fn wait(
         &mut self,
         ticket: Ticket,
-        (serving, place): (&Rc<Serving>, Place),
+        (serving, destination): (&Rc<Serving>, Destination),
         state: State<'_>,
         mut search: Option<Rc<dyn Search>>,
     ) -> Option<Rc<dyn Search>> {
-        let ground = Ground { serving, place };
+        let ground = Ground { serving, destination };
         let mut state = state.keep(ground);
         // A request that may be for a script is held back with its body.
         if let State::File(Lookup { route, purpose: Purpose::Script(script), .. }) = &mut state
@@ -289,7 +305,7 @@ impl Router {
             state.check(ground);
         }
         let serving = Rc::clone(serving);
-        self.pending.insert(ticket, Pending { serving, place, state });
+        self.pending.insert(ticket, Pending { serving, destination, state });
         search
     }
 }

@@ -17,8 +17,8 @@ use http::{Framing, Target};
 
 use super::Router;
 use super::admit::circumstances;
+use super::destination::{Ground, normalize};
 use super::perform::Reply;
-use super::place::{Ground, normalize};
 use super::state::{Script, State};
 use config::Fastcgi;
 use config::route::RouteId;

@@ -15,7 +15,7 @@
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
 //! | connection: its handshake, its scheme | `https.rs` | | |
-//! | route: the place of the path | `place.rs` | | |
+//! | route: the destination of the path | `destination.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
 //! | authorizer | [`Authorizer`](crate::handler::attach::Authorizer) | Authorize | |
@@ -53,7 +53,7 @@ use http::{FieldSection, Status};
 
 use super::answer::Outcome;
 use super::asked::Asked;
-use super::place::Ground;
+use super::destination::Ground;
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::attach::{Deferred, Recalled};
@@ -261,7 +261,7 @@ impl State<'_> {
     }
 
     /// Panics unless the facts hold that are true of a waiting request.
-    pub(super) fn check(&self, Ground { serving, place }: Ground<'_>) {
+    pub(super) fn check(&self, Ground { serving, destination }: Ground<'_>) {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
             Self::Offered(_) => unreachable!("its session asks for the answer at once or never"),
@@ -279,7 +279,7 @@ impl State<'_> {
                     Purpose::Send => {}
                     Purpose::Page(asked) => assert!(asked.is_kept(), "its session lends nothing"),
                     Purpose::Script(Script { asked, held, count }) => {
-                        assert!(matches!(served(place.route), Some(Served::Scripts { .. })));
+                        assert!(matches!(served(destination.route), Some(Served::Scripts { .. })));
                         assert!(asked.is_kept() && held.is_some(), "its session lends nothing");
                         assert!(*count <= HAND_OVERS_MAX);
                         let is_named = over.as_ref().is_some_and(|over| over.named.is_some());
@@ -293,15 +293,15 @@ impl State<'_> {
                 assert!(serving.route(*route).has_includes());
             }
             Self::Program(asked, count) => {
-                assert!(matches!(served(place.route), Some(Served::Programs(_))));
+                assert!(matches!(served(destination.route), Some(Served::Programs(_))));
                 assert!(asked.is_kept() && *count <= HAND_OVERS_MAX);
             }
             Self::Server(asked, count) => {
-                let served = served(place.route);
+                let served = served(destination.route);
                 let is_script = matches!(served, Some(Served::Scripts { .. }));
                 assert!(is_script || matches!(served, Some(Served::Proxy(_))));
                 assert!(asked.as_ref().is_none_or(Asked::is_kept) && *count <= HAND_OVERS_MAX);
-                assert_eq!(asked.is_some(), is_script || serving.has_files(place.site));
+                assert_eq!(asked.is_some(), is_script || serving.has_files(destination.site));
             }
         }
     }

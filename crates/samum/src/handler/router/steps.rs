@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use http::Status;
 
 use super::answer::{Outcome, Paged};
-use super::place::Ground;
+use super::destination::Ground;
 use super::script::script_at;
 use crate::serving::Page;
 use config::route::RouteId;
@@ -53,9 +53,9 @@ impl<'a> Slash<'a> {
         }
     }
 
-    fn find(self, Ground { serving, place }: Ground<'_>) -> Option<RouteId> {
+    fn find(self, Ground { serving, destination }: Ground<'_>) -> Option<RouteId> {
         match self {
-            Slash::Of(path) => serving.directory(place.site, path),
+            Slash::Of(path) => serving.directory(destination.site, path),
             Slash::Found(directory) => directory,
         }
     }
@@ -130,8 +130,8 @@ pub(super) enum Further<'a> {
 
 /// Decides how a request continues whose step has found `outcome`.
 pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) -> Further<'a> {
-    let Ground { serving, place } = ground;
-    let route = place.route;
+    let Ground { serving, destination } = ground;
+    let route = destination.route;
     let outcome = match outcome {
         // A script is run only by its own route, and is never sent.
         Outcome::Content(id, content::Answer::Resource(resource))
@@ -172,7 +172,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
             return Further::Find(page, Step::Fallback);
         }
     }
-    match serving.page(place, status) {
+    match serving.page(destination, status) {
         Some(page) => Further::Find(page, Step::Page(Box::new(outcome))),
         None => Further::End(outcome),
     }

@@ -181,8 +181,8 @@ fn walk(
     let target = Target::Origin { path: path.as_bytes(), query: None };
     let head = Head::new(method, target, Version::Http11, None, b"", FieldIndex::EMPTY);
     let request = Request { head: &head, ticket, origin: &origin, is_again: false };
-    let mut place = serving.place(site(), path.as_bytes());
-    let at = |place| Ground { serving, place };
+    let mut destination = serving.destination(site(), path.as_bytes());
+    let at = |destination| Ground { serving, destination };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
     let mut next = Next::Authorize(Arrived { asked, path, held: None });
     let (mut states, mut missing) = (Vec::new(), 0);
@@ -192,7 +192,7 @@ fn walk(
             Next::Authorize(arrived) => State::Authorize(arrived),
             Next::Recall(arrived) => State::Recall(arrived),
             Next::Begin(Arrived { asked, path, .. }) => {
-                next = begin(at(place), asked, path, None);
+                next = begin(at(destination), asked, path, None);
                 continue;
             }
             Next::File { tree, path, lookup } => {
@@ -215,27 +215,27 @@ fn walk(
             }
             Next::Proxy { asked, .. } => State::Server(Some(asked), 0),
             Next::Route { handed, .. } if handed.count > HAND_OVERS_MAX => {
-                next = refuse(at(place), None, Outcome::Error(Status::BadGateway));
+                next = refuse(at(destination), None, Outcome::Error(Status::BadGateway));
                 continue;
             }
             Next::Route { asked, path, handed } => {
                 let path = PATHS.iter().find(|one| one.as_bytes() == path).expect("one of ours");
-                place = serving.inner_place(site(), path.as_bytes());
+                destination = serving.inner_destination(site(), path.as_bytes());
                 let path = Cow::Borrowed(path.as_bytes());
-                next = begin(at(place), asked.keep(), path, Some(handed));
+                next = begin(at(destination), asked.keep(), path, Some(handed));
                 continue;
             }
             Next::Named { asked, server, over: HandOver { to, fields } } => {
-                let place_of_file = serving.inner_place(site(), b"/pages/a.html");
-                let route = place_of_file.route.expect("a route with files");
-                place = place_of_file;
+                let file = serving.inner_destination(site(), b"/pages/a.html");
+                let route = file.route.expect("a route with files");
+                destination = file;
                 let purpose = Purpose::Page(asked.expect("its site has files"));
                 let named = Some(Named { server, file: to });
                 let over = Some(Box::new(Over { fields, query: None, named }));
                 State::File(Lookup { route, step: Step::Fallback, purpose, over })
             }
             Next::Loop { .. } => {
-                next = refuse(at(place), None, Outcome::Error(Status::InternalServerError));
+                next = refuse(at(destination), None, Outcome::Error(Status::InternalServerError));
                 continue;
             }
             Next::Answer { outcome, missing: named } => {
@@ -243,17 +243,17 @@ fn walk(
                 return Walked { states, outcome, is_missing: missing > 0 };
             }
         };
-        let mut state = state.keep(at(place));
+        let mut state = state.keep(at(destination));
         if let State::File(Lookup { purpose: Purpose::Script(script), .. }) = &mut state {
             script.held.get_or_insert_with(|| Held::of_body(None));
         }
         if let State::Authorize(arrived) | State::Recall(arrived) = &mut state {
             arrived.held.get_or_insert_with(|| (Held::of_body(None), Weak::new()));
         }
-        state.check(at(place));
+        state.check(at(destination));
         states.push(name(&state));
         let event = event(&state);
-        next = advance(at(place), state, event);
+        next = advance(at(destination), state, event);
     }
 }
 
