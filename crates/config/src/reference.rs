@@ -12,10 +12,10 @@ const INTRODUCTION: &str = r#"# Configuration
 <!-- Printed by `samum configuration-reference`. A test compares; with SAMUM_WRITE=1 it writes this file. -->
 
 `samum serve --config FILE` serves what a file says, and `samum check FILE` checks it. The file is in [TOML](https://toml.io). The
-keys have the words, the defaults and the units of the flags of `samum serve`. `samum serve DIR` is a configuration with one site and
+keys have the names, defaults and units of the flags of `samum serve`. `samum serve DIR` is a configuration with one site and
 one route.
 
-Five annotated files show the usual cases. A test checks, serves and asks each of them:
+Five annotated files show the usual cases. A test checks each file, starts a server with it, and sends requests:
 
 - [static-site.toml](../examples/static-site.toml): a static site with its own error page, headers and a redirect
 - [php.toml](../examples/php.toml): a PHP application with a front controller
@@ -50,14 +50,14 @@ limits = { connections-per-ip = 64, requests-per-ip = "100/s burst 200" }
   allow = ["127.0.0.1"]
 ```
 
-**The site of a request** has its host, among the sites that listen at its address. The exact name comes first, then the longest
-wildcard, then the default site. Case, a dot at the end of a name and the port of a `Host` field make no difference. International names are
+**The site of a request** is chosen by the host of the request, among the sites that listen at the address of the connection. The
+exact name comes first, then the longest wildcard, then the default site. Case, a dot at the end of a name and the port of a `Host` field make no difference. International names are
 written as clients send them (`xn--…`).
 
-**The route of a request** has the longest path. Among the routes of the same path those with `match` come first, in the order of
+**The route of a request** has the longest `path` that the path of the request begins with. Among the routes of the same path those with `match` come first, in the order of
 the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats both. A request without a route is answered 404.
 
-**Paths in the file system** begin at the directory of the file in which they stand, unless they are absolute.
+**Relative paths in the file system** begin at the directory of the configuration file that contains them.
 
 **Flags** beside `--config`:
 
