@@ -4,7 +4,7 @@ use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 
@@ -68,7 +68,8 @@ impl StackNetwork {
         let writable = ring.adopt_socket(port.device.room_fd().try_clone_to_owned()?);
         let now = time(ring.now());
         let (connections, rates) = (Connections::default(), HashMap::default());
-        let wire = Wire { stack, port, news, connections, rates };
+        let leaving = VecDeque::new();
+        let wire = Wire { stack, port, news, connections, rates, leaving };
         Ok(Self {
             name,
             wire: Rc::new(RefCell::new(wire)),
@@ -142,7 +143,7 @@ impl StackNetwork {
             let mut wire = self.wire.borrow_mut();
             match wire.connections.get(id) {
                 // The worker has closed the connection.
-                None => {}
+                None => wire.handle_leaving(self.now, id, &came),
                 Some(Standing::Waiting) => {
                     let is_bytes = matches!(came, Came::Bytes(_));
                     wire.connections.keep(id, came);

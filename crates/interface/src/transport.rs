@@ -157,6 +157,10 @@ impl Transport for StackTransport {
         self.wire.borrow_mut().remove(time(ring.woke_at()), self.id);
     }
 
+    fn close_after(&mut self, ring: &mut Ring, last: OutQ<Piece>) {
+        self.wire.borrow_mut().leave(time(ring.woke_at()), self.id, last);
+    }
+
     fn close(&mut self, ring: &mut Ring) {
         self.wire.borrow_mut().close(time(ring.woke_at()), self.id);
     }

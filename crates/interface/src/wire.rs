@@ -1,7 +1,7 @@
 //! A stack and its device, shared by the network and the transports of one worker.
 
 use core::fmt;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use netstack::{ConnectionId, Stack, tcp};
 use outq::OutQ;
@@ -9,8 +9,12 @@ use sendfile::{Drained, Piece};
 
 use super::capture::Port;
 use super::connections::{Connections, Standing};
-use super::news::News;
+use super::news::{Came, News};
 use super::rate::Rate;
+
+/// The maximum number of connections that the worker has closed before their last bytes were acknowledged, such as the
+/// end of TLS. If there are more, the oldest is reset: its peer has had the most time.
+const LEAVING_MAX: usize = 256;
 
 /// The stack's time on the ring's clock.
 pub(super) const fn time(at: ring::Time) -> netstack::Time {
@@ -25,6 +29,8 @@ pub(super) struct Wire {
     pub(super) connections: Connections,
     /// The rates of the connections that have one.
     pub(super) rates: HashMap<ConnectionId, Rate, foldhash::quality::RandomState>,
+    /// The last bytes of connections that the worker has closed, the oldest connection first.
+    pub(super) leaving: VecDeque<(ConnectionId, OutQ<Piece>)>,
 }
 
 impl Wire {
@@ -97,6 +103,40 @@ impl Wire {
         self.connections.remove(id);
         self.rates.remove(&id);
         self.end(now, id);
+    }
+
+    /// Removes a connection whose last bytes are not acknowledged, and keeps their queue until they are. The end follows
+    /// them.
+    pub(super) fn leave(&mut self, now: netstack::Time, id: ConnectionId, last: OutQ<Piece>) {
+        self.connections.remove(id);
+        self.rates.remove(&id);
+        self.stack.shutdown(id);
+        if self.leaving.len() == LEAVING_MAX
+            && let Some((oldest, _)) = self.leaving.pop_front()
+        {
+            self.end(now, oldest);
+        }
+        self.leaving.push_back((id, last));
+        self.handle_leaving(now, id, &Came::Room);
+    }
+
+    /// Handles news of a connection that the worker has closed.
+    pub(super) fn handle_leaving(&mut self, now: netstack::Time, id: ConnectionId, came: &Came) {
+        let Some(at) = self.leaving.iter().position(|(other, _)| *other == id) else { return };
+        match came {
+            Came::Room => {
+                let Some((_, mut last)) = self.leaving.remove(at) else { return };
+                self.drain(now, id, &mut last, &mut { u64::MAX });
+                if last.released() == last.promised() {
+                    self.end(now, id);
+                } else {
+                    self.leaving.insert(at, (id, last));
+                }
+            }
+            Came::Lost => _ = self.leaving.remove(at),
+            // The peer may say its end, too. Nobody waits for it.
+            Came::Accepted { .. } | Came::Bytes(_) | Came::End => {}
+        }
     }
 
     pub(super) fn end(&mut self, now: netstack::Time, id: ConnectionId) {

@@ -188,4 +188,10 @@ pub trait Transport {
     fn close_idle(&mut self, ring: &mut Ring) {
         self.close(ring);
     }
+
+    /// As [`close_idle`](Self::close_idle), for a connection whose last bytes are not released: the transport may keep
+    /// their queue until they are. By default it is dropped, because a socket of the kernel has copied them.
+    fn close_after(&mut self, ring: &mut Ring, _last: OutQ<Piece>) {
+        self.close_idle(ring);
+    }
 }

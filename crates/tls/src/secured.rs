@@ -144,4 +144,8 @@ impl<T: Transport> Transport for Secured<T> {
     fn close_idle(&mut self, ring: &mut Ring) {
         either!(self, it => it.close_idle(ring));
     }
+
+    fn close_after(&mut self, ring: &mut Ring, last: OutQ<Piece>) {
+        either!(self, it => it.close_after(ring, last));
+    }
 }

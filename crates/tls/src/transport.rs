@@ -100,10 +100,15 @@ impl<T: Transport> Tls<T> {
     /// Sends records: [`Drained::Empty`] only if all of them have left.
     fn flush(&mut self, ring: &mut Ring) -> Drained {
         let drained = self.below.drain(ring, &mut self.records, &mut { u64::MAX });
-        if drained == Drained::Empty && core::mem::take(&mut self.shuts_down) {
+        if self.is_released() && core::mem::take(&mut self.shuts_down) {
             self.below.shutdown(ring);
         }
         drained
+    }
+
+    /// Returns true if the transport below needs no record any more, not even to send it again.
+    const fn is_released(&self) -> bool {
+        self.records.released() == self.records.promised()
     }
 
     fn push(&mut self, records: Vec<u8>) {
@@ -327,7 +332,8 @@ impl<T: Transport> Transport for Tls<T> {
                 return drained;
             }
             if queue.unsent_ready() == 0 || !self.is_open() {
-                return Drained::Empty;
+                // Records that are not acknowledged may have to be sent again. Nobody else has them.
+                return if self.is_released() { Drained::Empty } else { Drained::Blocked };
             }
             if *budget == 0 {
                 return Drained::TurnOver;
@@ -411,6 +417,7 @@ impl<T: Transport> Transport for Tls<T> {
     fn shutdown(&mut self, ring: &mut Ring) {
         self.say_end();
         self.shuts_down = true;
+        self.below.finish();
         self.flush(ring);
     }
 
@@ -427,7 +434,11 @@ impl<T: Transport> Transport for Tls<T> {
     fn close_idle(&mut self, ring: &mut Ring) {
         self.say_end();
         self.flush(ring);
-        self.below.close_idle(ring);
+        if self.is_released() {
+            self.below.close_idle(ring);
+        } else {
+            self.below.close_after(ring, core::mem::take(&mut self.records));
+        }
     }
 }
 

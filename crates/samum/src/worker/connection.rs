@@ -248,7 +248,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         self.transport.handle_writable();
-        let Some(work) = self.work.take() else { return After::Keep };
+        // An idle connection has work here, too: its transport may have to send something of its own again.
+        let work = self.take_work(tools);
         self.go_on(tools, work)
     }
 

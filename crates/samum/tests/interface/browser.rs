@@ -5,7 +5,8 @@ use std::process::Command;
 
 use testkit::{Tree, or_skip, tether};
 
-use crate::net::V4;
+use crate::net::{Frames, Net, V4};
+use crate::tls::certify;
 use crate::{on_all_ways_and_where_frames_are_lost, path};
 
 /// Loads the page of the site in a frame, then seeks in its video, and says in its own title what came of it.
@@ -37,6 +38,8 @@ fn dump(url: &str) -> Result<String, String> {
         "--disable-gpu",
         "--disable-background-networking",
     ]);
+    // Of the tests over TLS, whose certificate nobody has signed.
+    command.arg("--ignore-certificate-errors");
     command.args(["--autoplay-policy=no-user-gesture-required", "--virtual-time-budget=20000"]);
     command.args([&format!("--user-data-dir={}", path(&profile)), "--dump-dom", url]);
     let output = tether(&mut command).output().map_err(|error| format!("chromium: {error}"))?;
@@ -44,8 +47,8 @@ fn dump(url: &str) -> Result<String, String> {
     Ok(String::from_utf8(output.stdout).unwrap())
 }
 
-#[test]
-fn chromium_loads_the_example_and_seeks_in_its_video() {
+/// The site of the examples, with a page that seeks in its video.
+fn site() -> Tree {
     let site = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
     let tree = Tree::new();
     for entry in fs::read_dir(site).unwrap().map(Result::unwrap) {
@@ -54,16 +57,39 @@ fn chromium_loads_the_example_and_seeks_in_its_video() {
         }
     }
     tree.write("seek.html", SCRIPT.as_bytes().to_vec());
+    tree
+}
+
+/// Loads the page, and checks what its scripts say.
+fn check(net: &Net, scheme: &str) -> Result<(), String> {
+    let mut page = String::new();
+    // The browser's clock stands still for requests, but not while it decodes: on a busy machine it may end first.
+    for _ in 0..3 {
+        page = net.as_client(|| dump(&format!("{scheme}://{V4}:80/seek.html")))?;
+        if !page.contains("<title>loading</title>") {
+            break;
+        }
+    }
+    assert!(page.contains("<title>missing 0, seeked 90, wide 960</title>"), "{page}");
+    Ok(())
+}
+
+#[test]
+fn chromium_loads_the_example_and_seeks_in_its_video() {
+    let tree = site();
     on_all_ways_and_where_frames_are_lost(|net| {
         let _server = net.serve(path(&tree), &[]);
-        let mut page = String::new();
-        // The browser's clock stands still for requests, but not while it decodes: on a busy machine it may end first.
-        for _ in 0..3 {
-            page = or_skip!(net.as_client(|| dump(&format!("http://{V4}/seek.html"))));
-            if !page.contains("<title>loading</title>") {
-                break;
-            }
-        }
-        assert!(page.contains("<title>missing 0, seeked 90, wide 960</title>"), "{page}");
+        or_skip!(check(net, "http"));
     });
+}
+
+#[test]
+fn chromium_loads_the_example_over_tls() {
+    let (tree, pair) = (site(), Tree::new());
+    let tls = certify(&pair);
+    for frames in [Frames::Auto, Frames::Packet] {
+        let net = or_skip!(Net::new(frames));
+        let _server = net.serve(path(&tree), &["--tls", &tls]);
+        or_skip!(check(&net, "https"));
+    }
 }

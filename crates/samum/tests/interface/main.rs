@@ -12,6 +12,7 @@ mod options;
 mod paths;
 mod queues;
 mod rude;
+mod tls;
 mod watch;
 
 use core::net::SocketAddr;
