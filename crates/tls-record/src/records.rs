@@ -1,0 +1,318 @@
+//! Both directions of a connection, and what a peer may say within records: data, alerts, KeyUpdate.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::aead::{Aead, AwsLc};
+use crate::direction::Direction;
+use crate::fault::{Alert, Fault, Level};
+use crate::frame::{Content, PLAIN_BYTES_MAX, RECORD_OVERHEAD_MAX};
+use crate::keys::Keys;
+
+/// The most records that are sealed with one key: half of what is safe for AES-GCM (RFC 8446 §5.5). TLS 1.3 goes on with the
+/// next key; in TLS 1.2 nothing more can be sealed then.
+pub const RECORDS_MAX: u64 = 1 << 24;
+/// The most records in a row without data that a peer may send: empty ones, alerts that end nothing, KeyUpdates.
+pub const NO_DATA_RECORDS_MAX: u8 = 32;
+/// The most alerts of a connection that end nothing, as in BoringSSL.
+pub const WARNINGS_MAX: u8 = 4;
+
+/// A piece of at least so many bytes is sealed where it is. Smaller ones are copied together, and so many bytes of a large
+/// piece after them, so that a head and the beginning of its content share a record.
+const COPIED_BYTES_MAX: usize = 4096;
+
+/// The type of the message KeyUpdate, and its length (RFC 8446 §4.6.3).
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+/// The type of the message with which a client begins a handshake.
+const CLIENT_HELLO: u8 = 1;
+/// The alert of TLS 1.3 that ends nothing (RFC 8446 §6.1).
+const USER_CANCELED: u8 = 90;
+
+/// The records of a connection after its handshake, as the server sees them.
+///
+/// A context of the cipher is made when there is something to do, and kept until [`rest`](Self::rest): so an idle connection
+/// has only its keys.
+pub struct Records<A = AwsLc> {
+    read: Direction<A>,
+    write: Direction<A>,
+    /// The beginning of a message KeyUpdate that came in parts.
+    message: [u8; 5],
+    message_len: u8,
+    /// The records in a row without data.
+    without_data: u8,
+    /// The alerts that ended nothing.
+    warnings: u8,
+    /// True if the peer has asked for new keys of ours.
+    owes_update: bool,
+    /// True once the peer has said that nothing follows.
+    has_ended: bool,
+}
+
+/// The bytes that a call of [`Records::seal`] has taken and made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// The plain bytes that were taken.
+    pub plain: usize,
+    /// The bytes of records that were written.
+    pub written: usize,
+}
+
+impl Records {
+    /// The records that are opened with the keys `read`, and sealed with the keys `write`.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is of TLS 1.2 and the other of TLS 1.3.
+    #[must_use]
+    pub fn new(read: Keys, write: Keys) -> Self {
+        Self::with_aead(read, write)
+    }
+}
+
+impl<A: Aead> Records<A> {
+    /// As [`new`](Records::new), with another implementation of the ciphers.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is of TLS 1.2 and the other of TLS 1.3.
+    #[must_use]
+    pub fn with_aead(read: Keys, write: Keys) -> Self {
+        assert_eq!(read.is_tls13(), write.is_tls13(), "one version");
+        let (read, write) = (Direction::new(read), Direction::new(write));
+        Self {
+            read,
+            write,
+            message: [0; 5],
+            message_len: 0,
+            without_data: 0,
+            warnings: 0,
+            owes_update: false,
+            has_ended: false,
+        }
+    }
+
+    /// Opens a whole record, such as [`Assembly::next`](crate::Assembly::next) returns, and appends its data to `plain`.
+    /// Nothing is appended if it has none, or after an error. What follows the peer's end is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// If the peer breaks the protocol, or has ended the connection. Nothing more can be opened then.
+    pub fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<(), Fault> {
+        if self.has_ended {
+            return Ok(());
+        }
+        let begin = plain.len();
+        let content = self.read.open(record, plain)?;
+        if content == Content::DATA && plain.len() > begin && self.message_len == 0 {
+            self.without_data = 0;
+            return Ok(());
+        }
+        let handled = self.handle(content, &plain[begin..]);
+        plain.truncate(begin);
+        handled
+    }
+
+    /// Handles a record without data, or one at the wrong place.
+    fn handle(&mut self, content: u8, bytes: &[u8]) -> Result<(), Fault> {
+        if self.without_data == NO_DATA_RECORDS_MAX {
+            return Err(Fault::Flood);
+        }
+        self.without_data += 1;
+        // A message that came in part must be continued first (RFC 8446 §5.1).
+        match content {
+            Content::HANDSHAKE => self.handle_message(bytes),
+            Content::ALERT if self.message_len == 0 => self.handle_alert(bytes),
+            Content::DATA if self.message_len == 0 => Ok(()),
+            _ => Err(Fault::Unexpected),
+        }
+    }
+
+    fn handle_alert(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let [level, number] = *bytes else { return Err(Fault::Decode) };
+        // TLS 1.3 tells by the number alone what an alert means.
+        let is_tls13 = self.read.keys().is_tls13();
+        let is_warning = match level {
+            _ if is_tls13 => number == USER_CANCELED,
+            Level::WARNING => true,
+            Level::FATAL => false,
+            _ => return Err(Fault::Illegal),
+        };
+        if number == Alert::CloseNotify as u8 {
+            self.has_ended = true;
+        } else if !is_warning {
+            return Err(Fault::Alerted(number));
+        } else if self.warnings == WARNINGS_MAX {
+            return Err(Fault::Flood);
+        } else {
+            self.warnings += 1;
+        }
+        Ok(())
+    }
+
+    /// Handles a part of a message of the handshake. The only one that a client may send is KeyUpdate, in TLS 1.3.
+    fn handle_message(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        if !self.read.keys().is_tls13() {
+            let is_hello = bytes.first() == Some(&CLIENT_HELLO);
+            return Err(if is_hello { Fault::Renegotiation } else { Fault::Unexpected });
+        }
+        if bytes.is_empty() {
+            return Err(Fault::Unexpected);
+        }
+        for byte in bytes {
+            let at = usize::from(self.message_len);
+            // What follows it in the same record was sealed with keys that are gone (RFC 8446 §5.1).
+            let place = self.message.get_mut(at).ok_or(Fault::Unexpected)?;
+            *place = *byte;
+            self.message_len += 1;
+            if KEY_UPDATE.get(at).is_some_and(|expected| expected != byte) {
+                return Err(if at == 0 { Fault::Unexpected } else { Fault::Decode });
+            }
+        }
+        if usize::from(self.message_len) == self.message.len() {
+            self.owes_update |= match self.message[4] {
+                0 => false,
+                1 => true,
+                _ => return Err(Fault::Illegal),
+            };
+            self.message_len = 0;
+            self.read.update();
+        }
+        Ok(())
+    }
+
+    /// Returns whether the peer has said that nothing follows (close_notify). If its bytes end before that, they were cut.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Returns whether the peer waits for new keys: then seal, even if there is nothing to be sent. However often it asks
+    /// until then, it gets one answer (RFC 8446 §4.6.3).
+    #[must_use]
+    pub const fn owes_update(&self) -> bool {
+        self.owes_update
+    }
+
+    /// Seals the bytes of `pieces`, in order, at most `most` of them, and as far as `out` has room. No record has more than
+    /// [`PLAIN_BYTES_MAX`] bytes. A KeyUpdate comes before them if one is due. Nothing is taken if `out` has no room for a
+    /// record, or if a key of TLS 1.2 has sealed [`RECORDS_MAX`] records.
+    pub fn seal<'a>(
+        &mut self,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+        most: usize,
+        out: &mut [u8],
+    ) -> Sealed {
+        let mut pieces = Pieces { rest: &[], next: pieces.into_iter() };
+        let mut sealed = Sealed { plain: 0, written: 0 };
+        loop {
+            let begin = self.write.begin();
+            let out = &mut out[sealed.written..];
+            let room = out.len().saturating_sub(self.write.overhead());
+            if room >= UPDATE.len() && self.is_update_due() {
+                sealed.written += self.write.seal(Content::HANDSHAKE, &UPDATE, out);
+                self.write.update();
+                self.owes_update = false;
+                continue;
+            }
+            let room = room.min(PLAIN_BYTES_MAX).min(most - sealed.plain);
+            let is_used_up = self.write.keys().sequence() >= RECORDS_MAX - 1 || self.owes_update;
+            if room == 0 || is_used_up {
+                return sealed;
+            }
+            let large = pieces.take_large(room);
+            let (taken, written) = if let Some(bytes) = large {
+                (bytes.len(), self.write.seal(Content::DATA, bytes, out))
+            } else {
+                match pieces.copy(&mut out[begin..begin + room]) {
+                    0 => return sealed,
+                    len => (len, self.write.seal_in_place(Content::DATA, len, out)),
+                }
+            };
+            sealed.plain += taken;
+            sealed.written += written;
+        }
+    }
+
+    /// Returns whether a KeyUpdate must come before the next data.
+    fn is_update_due(&self) -> bool {
+        let keys = self.write.keys();
+        keys.is_tls13() && (self.owes_update || keys.sequence() >= RECORDS_MAX - 1)
+    }
+
+    /// Seals an alert.
+    #[must_use]
+    pub fn say(&mut self, alert: Alert) -> Vec<u8> {
+        let mut out = vec![0; RECORD_OVERHEAD_MAX + 2];
+        let len = self.write.seal(Content::ALERT, &alert.bytes(), &mut out);
+        out.truncate(len);
+        out
+    }
+
+    /// Frees the contexts of the ciphers: there is nothing to do for now.
+    pub fn rest(&mut self) {
+        self.read.rest();
+        self.write.rest();
+    }
+}
+
+/// A KeyUpdate that asks for nothing.
+const UPDATE: [u8; 5] = [KEY_UPDATE[0], KEY_UPDATE[1], KEY_UPDATE[2], KEY_UPDATE[3], 0];
+
+/// The pieces that have not been sealed.
+struct Pieces<'a, I> {
+    /// Of the piece that was begun.
+    rest: &'a [u8],
+    next: I,
+}
+
+impl<'a, I: Iterator<Item = &'a [u8]>> Pieces<'a, I> {
+    /// The bytes of the next piece that is not empty; empty at the end.
+    fn rest(&mut self) -> &'a [u8] {
+        while self.rest.is_empty()
+            && let Some(piece) = self.next.next()
+        {
+            self.rest = piece;
+        }
+        self.rest
+    }
+
+    fn advance(&mut self, count: usize) -> &'a [u8] {
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        taken
+    }
+
+    /// Takes at most `most` bytes of the next piece, if they need not be copied.
+    fn take_large(&mut self, most: usize) -> Option<&'a [u8]> {
+        let rest = self.rest();
+        (rest.len() >= COPIED_BYTES_MAX).then(|| self.advance(rest.len().min(most)))
+    }
+
+    /// Copies pieces to `out`, as many as are worth a copy. Returns the number of their bytes.
+    fn copy(&mut self, out: &mut [u8]) -> usize {
+        let mut copied = 0;
+        while copied < out.len() {
+            let rest = self.rest();
+            let is_large = rest.len() >= COPIED_BYTES_MAX;
+            let worth = if is_large { COPIED_BYTES_MAX.saturating_sub(copied) } else { rest.len() };
+            let taken = self.advance(worth.min(out.len() - copied));
+            if taken.is_empty() {
+                break;
+            }
+            out[copied..copied + taken.len()].copy_from_slice(taken);
+            copied += taken.len();
+        }
+        copied
+    }
+}
+
+impl<A> fmt::Debug for Records<A> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all = out.debug_struct("Records");
+        all.field("read", &self.read).field("write", &self.write).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
