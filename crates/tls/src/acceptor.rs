@@ -17,6 +17,7 @@ use crate::fault::{Cause, Fault};
 use crate::names::{Names, Reach, is_name};
 use crate::pair::Pair;
 use crate::provider::provider;
+use crate::secrets::Told;
 use crate::tickets::{Profile, Rules, TicketKeys};
 use crate::x509::SubjectName;
 
@@ -153,8 +154,9 @@ impl Site {
         let certificates = pairs.iter().map(|pair| pair.digest()).collect();
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(pairs)));
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        // The records of a connection are sealed by the transport.
+        // The records of a connection are sealed by the transport, which has to know its keys, and those that follow.
         config.enable_secret_extraction = true;
+        config.key_log = Arc::new(Told);
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = tickets.of(rules)?;
         Ok(Self { config: Arc::new(config), rules, certificates })

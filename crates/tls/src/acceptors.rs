@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::acceptor::Acceptor;
+use crate::buffers::Buffers;
 use crate::counters::Counters;
 
 /// The acceptors of listeners, by the number of the listener.
@@ -36,6 +37,7 @@ pub struct WorkerAcceptors {
     generation: u64,
     listening: HashMap<u32, Rc<Listening>>,
     counters: Rc<Counters>,
+    buffers: Rc<Buffers>,
 }
 
 /// A listener, as the handshakes of one worker use it.
@@ -43,6 +45,7 @@ pub struct WorkerAcceptors {
 pub struct Listening {
     pub(crate) acceptor: Acceptor,
     pub(crate) counters: Rc<Counters>,
+    pub(crate) buffers: Rc<Buffers>,
     url: Arc<str>,
 }
 
@@ -70,7 +73,8 @@ impl WorkerAcceptors {
     pub fn new(shared: Arc<Acceptors>) -> Self {
         // No generation has this number.
         let generation = u64::MAX;
-        Self { shared, generation, listening: HashMap::new(), counters: Rc::default() }
+        let (counters, buffers) = (Rc::default(), Rc::default());
+        Self { shared, generation, listening: HashMap::new(), counters, buffers }
     }
 
     /// Returns the settings for a connection of a listener; `None` if it begins without TLS.
@@ -87,7 +91,8 @@ impl WorkerAcceptors {
     fn renew(&mut self) {
         let listening = |(number, tls): (&u32, &ListenerTls)| {
             let ListenerTls { acceptor, url } = tls.clone();
-            (*number, Rc::new(Listening { acceptor, counters: Rc::clone(&self.counters), url }))
+            let (counters, buffers) = (Rc::clone(&self.counters), Rc::clone(&self.buffers));
+            (*number, Rc::new(Listening { acceptor, counters, buffers, url }))
         };
         self.listening = self.shared.all().iter().map(listening).collect();
     }

@@ -1,41 +1,61 @@
 //! The facts that a complete handshake gives about a connection.
 
+use std::rc::Rc;
+
 use rustls::server::ServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
-use crate::acceptor::Acceptor;
+use crate::acceptors::Listening;
 use crate::x509;
 
-/// The facts of a complete handshake.
+/// The facts of a complete handshake. Each connection has them for as long as it lives, so they are small.
 #[derive(Debug)]
 pub(crate) struct Established {
-    acceptor: Acceptor,
-    /// The index of the site that the client has named.
-    site: usize,
-    version: &'static str,
-    cipher: Option<&'static str>,
+    listening: Rc<Listening>,
     server_name: Option<Box<str>>,
     client: Option<Box<str>>,
+    suite: CipherSuite,
+    /// The index of the site that the client has named.
+    site: u32,
+    is_tls13: bool,
     is_resumed: bool,
 }
 
 impl Established {
-    pub(crate) fn new(connection: &ServerConnection, acceptor: &Acceptor, site: usize) -> Self {
-        let version = match connection.protocol_version() {
-            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
-            _ => "TLSv1.2",
-        };
+    pub(crate) fn new(
+        connection: &ServerConnection,
+        listening: &Rc<Listening>,
+        site: usize,
+    ) -> Self {
         let certificate = connection.peer_certificates().and_then(|all| all.first());
+        // Without a suite there is no connection.
+        let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
         Self {
-            acceptor: acceptor.clone(),
-            site,
-            version,
-            cipher: connection.negotiated_cipher_suite().and_then(|suite| name_of(suite.suite())),
+            listening: Rc::clone(listening),
             server_name: connection.server_name().map(Into::into),
             client: certificate.and_then(|der| x509::subject(der)).map(Into::into),
+            suite: suite.unwrap_or(CipherSuite::Unknown(0)),
+            site: u32::try_from(site).expect("an index of a site"),
+            is_tls13: connection.protocol_version() == Some(ProtocolVersion::TLSv1_3),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         }
+    }
+
+    pub(crate) const fn is_tls13(&self) -> bool {
+        self.is_tls13
+    }
+
+    /// The listener that has accepted the connection.
+    pub(crate) const fn listening(&self) -> &Rc<Listening> {
+        &self.listening
+    }
+
+    /// The memory of the facts, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let texts = [&self.server_name, &self.client];
+        size_of::<Self>()
+            + texts.iter().map(|text| text.as_ref().map_or(0, |it| it.len())).sum::<usize>()
     }
 }
 
@@ -51,11 +71,11 @@ fn name_of(suite: CipherSuite) -> Option<&'static str> {
 
 impl Handshake for Established {
     fn version(&self) -> &'static str {
-        self.version
+        if self.is_tls13 { "TLSv1.3" } else { "TLSv1.2" }
     }
 
     fn cipher(&self) -> Option<&'static str> {
-        self.cipher
+        name_of(self.suite)
     }
 
     fn server_name(&self) -> Option<&str> {
@@ -75,6 +95,6 @@ impl Handshake for Established {
         if self.server_name.as_deref().is_some_and(is_same) {
             return true;
         }
-        self.acceptor.permits(self.site, host)
+        self.listening.acceptor.permits(self.site as usize, host)
     }
 }

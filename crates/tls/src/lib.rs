@@ -26,15 +26,18 @@
 
 mod acceptor;
 mod acceptors;
+mod buffers;
 pub mod check;
 mod clients;
 mod counters;
 mod established;
 mod fault;
+mod handshake;
 mod names;
 mod pair;
 mod pem;
 mod provider;
+mod secrets;
 mod secured;
 mod self_signed;
 #[cfg(test)]

@@ -5,67 +5,62 @@
 //!   plain bytes ◄──open── records ◄──receive── the transport below
 //! ```
 //!
-//! The first message of the client names a server. The [`Acceptor`] chooses the settings by it, and the handshake goes on with
-//! them. Until the handshake is complete no byte of the stream is sealed. Records are copies, so the stream's memory is
-//! released at once; the records stay until the transport below has released them.
+//! Until the handshake is complete no byte of the stream is sealed. Records are copies, so the stream's memory is released at
+//! once; the records stay until the transport below has released them. They are written to memory of the worker. A connection
+//! has memory of its own only for records that could not leave, so an idle one has little more than its keys.
 //!
 //! Our end is said (close_notify) when the stream has been sent completely. A connection that is closed earlier never says it,
 //! so a peer can tell a response that was cut off.
 
-use core::fmt;
 use core::num::NonZeroU64;
 use core::ops::Range;
-use std::io::{Read as _, Write as _};
 use std::rc::Rc;
 
 use outq::{OutQ, Weight};
 use ring::{Notice, Ring};
-use rustls::server::{Accepted, Acceptor as Hello, ServerConnection};
-use sendfile::{Drained, Failure, Handshake, Piece, Takes, Transport};
+use sendfile::{Drained, Failure, Handshake as Facts, Piece, Takes, Transport};
+use tls_record::{Alert, Assembly, Fault};
 
 use crate::acceptors::Listening;
-use crate::established::Established;
+use crate::buffers::BATCH_BYTES;
+use crate::handshake::{Failed, Handshake, Open};
 
-/// The most plain bytes that are sealed before they are sent.
-const BATCH_BYTES: usize = 64 * 1024;
-/// Bytes that a record adds to its plain bytes, at most (RFC 8446 §5.2, RFC 5246 §6.2.3.3).
-const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
-/// The most memory for received plain bytes that is kept for the next receive.
-const PLAIN_BYTES_KEPT: usize = 1024;
-/// The most plain bytes of a record.
-const RECORD_BYTES: usize = 16 * 1024;
-/// The most bytes that a client may send before its first message is complete. The message of a browser has 2 KiB.
-const HELLO_BYTES_MAX: usize = 16 * 1024;
-/// Memory of a connection beside its buffers, about: keys, the state of the handshake.
-const STATE_BYTES: u64 = 8 * 1024;
-/// The type of a record with a handshake (RFC 8446 §5.1). No request of HTTP begins with it.
-const HANDSHAKE: u8 = 22;
+/// Memory of a connection during its handshake beside its buffers, about.
+const HANDSHAKE_BYTES: usize = 8 * 1024;
+/// A connection whose socket is full copies at most so many bytes of records, and gives the memory of the batch back.
+/// If more is left, it keeps that memory.
+const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
 
 /// TLS over a transport.
+#[derive(Debug)]
 pub struct Tls<T> {
     below: T,
+    layer: Layer,
+    /// True once our end follows the records.
+    shuts_down: bool,
+}
+
+/// What stands between plain bytes and the transport below.
+#[derive(Debug)]
+struct Layer {
     /// Records that have to leave, and those that the transport below may have to send again.
     records: OutQ<Piece>,
     state: State,
-    /// Plain bytes of the last receive.
+    /// The record that has not come completely.
+    assembly: Assembly,
+    /// Plain bytes of the last receive, until the next drain.
     plain: Vec<u8>,
-    /// The bytes of a record that has not come completely, which the state of the handshake keeps.
-    partial: Partial,
     /// True once our end has been said. What comes from then on is dropped: a session only waits for the peer's end.
     has_said_end: bool,
-    /// True once our end follows the records.
-    shuts_down: bool,
     has_ended: bool,
 }
 
-/// The state of the handshake.
+#[derive(Debug)]
 enum State {
-    /// The first message of the client has not come completely.
-    Hello { hello: Box<Hello>, listening: Rc<Listening>, received: usize },
-    /// The handshake goes on.
-    Shaking(Box<ServerConnection>, Rc<Listening>, usize),
+    /// The handshake is not complete.
+    Shaking(Box<Handshake>),
     /// Plain bytes can be exchanged.
-    Open(Box<ServerConnection>, Rc<Established>),
+    Open(Box<Open>),
     /// The handshake has failed, or the peer has broken the protocol.
     Broken,
 }
@@ -73,8 +68,7 @@ enum State {
 impl<T: Transport> Tls<T> {
     /// The server's end of a connection that has been accepted.
     pub fn new(below: T, listening: Rc<Listening>) -> Self {
-        listening.counters.begin();
-        Self::with(below, State::Hello { hello: Box::default(), listening, received: 0 })
+        Self::with(below, State::Shaking(Box::new(Handshake::new(listening))))
     }
 
     /// A connection that ends with the first bytes of its client.
@@ -83,29 +77,51 @@ impl<T: Transport> Tls<T> {
     }
 
     fn with(below: T, state: State) -> Self {
-        let (records, plain) = (OutQ::new(), Vec::new());
-        let partial = Partial::default();
-        Self {
-            below,
-            records,
+        let layer = Layer {
+            records: OutQ::new(),
             state,
-            plain,
-            partial,
+            assembly: Assembly::default(),
+            plain: Vec::new(),
             has_said_end: false,
-            shuts_down: false,
             has_ended: false,
-        }
+        };
+        Self { below, layer, shuts_down: false }
     }
 
     /// Sends records: [`Drained::Empty`] only if all of them have left.
     fn flush(&mut self, ring: &mut Ring) -> Drained {
-        let drained = self.below.drain(ring, &mut self.records, &mut { u64::MAX });
-        if self.is_released() && core::mem::take(&mut self.shuts_down) {
+        let drained = self.below.drain(ring, &mut self.layer.records, &mut { u64::MAX });
+        if self.layer.is_released() && core::mem::take(&mut self.shuts_down) {
             self.below.shutdown(ring);
         }
         drained
     }
 
+    /// Seals and sends, batch by batch.
+    fn send(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
+        loop {
+            let drained = self.flush(ring);
+            if drained != Drained::Empty {
+                return drained;
+            }
+            let owes_update = self.layer.owes_update();
+            if !self.is_open() || (queue.unsent_ready() == 0 && !owes_update) {
+                // Records that are not acknowledged may have to be sent again. Nobody else has them.
+                return if self.layer.is_released() { Drained::Empty } else { Drained::Blocked };
+            }
+            if *budget == 0 && !owes_update {
+                return Drained::TurnOver;
+            }
+            match self.layer.seal(queue, *budget) {
+                // The keys have sealed as many records as they may.
+                0 if !owes_update => return Drained::Failed(Failure::Gone),
+                sealed => *budget -= sealed,
+            }
+        }
+    }
+}
+
+impl Layer {
     /// Returns true if the transport below needs no record any more, not even to send it again.
     const fn is_released(&self) -> bool {
         self.records.released() == self.records.promised()
@@ -117,183 +133,138 @@ impl<T: Transport> Tls<T> {
         }
     }
 
-    /// Ends the handshake, or the connection, with an alert for the peer.
-    fn break_off(&mut self, alert: Vec<u8>) -> Failure {
-        if let State::Hello { listening, .. } | State::Shaking(_, listening, _) = &self.state {
-            listening.counters.fail();
+    /// Takes bytes of records. Plain bytes go to `plain`.
+    fn handle(&mut self, mut input: &[u8]) -> Result<(), Failure> {
+        if self.assembly.weight() == 0
+            && let State::Shaking(handshake) = &self.state
+            && let Some(answer) = handshake.answer_to_plain(input)
+        {
+            self.push(answer);
+            return Err(self.break_off());
         }
-        self.push(alert);
+        loop {
+            let next = self.assembly.next(&mut input);
+            match (next, &mut self.state) {
+                (Ok(None), _) => return Ok(()),
+                (Ok(Some(record)), State::Open(open)) => {
+                    if let Err(fault) = open.records.open(record, &mut self.plain) {
+                        return Err(self.break_off_with(fault));
+                    }
+                    self.has_ended |= open.records.has_ended();
+                }
+                (Err(fault), State::Open(_)) => return Err(self.break_off_with(fault)),
+                (next, State::Shaking(handshake)) => {
+                    let mut answer = Vec::new();
+                    // Of a record that is too long the handshake gets the head, and says so.
+                    let handled =
+                        handshake.handle(next.ok().flatten().unwrap_or(input), &mut answer);
+                    let is_too_long = next.is_err();
+                    self.push(answer);
+                    match handled {
+                        Err(Failed) => return Err(self.break_off()),
+                        Ok(_) if is_too_long => return Err(self.break_off()),
+                        Ok(Some(open)) => self.state = State::Open(open),
+                        Ok(None) => {}
+                    }
+                }
+                (_, State::Broken) => return Err(Failure::Gone),
+            }
+        }
+    }
+
+    /// Ends the connection, with an alert for the peer.
+    fn break_off_with(&mut self, fault: Fault) -> Failure {
+        if let State::Open(open) = &mut self.state
+            && let Some(alert) = fault.alert()
+        {
+            let record = open.records.say(alert);
+            self.push(record);
+        }
+        self.break_off()
+    }
+
+    fn break_off(&mut self) -> Failure {
         self.state = State::Broken;
         Failure::Gone
     }
 
-    /// Takes bytes of the client's first message. Returns how many were taken.
-    fn handle_hello(&mut self, bytes: &[u8]) -> Result<usize, Failure> {
-        let State::Hello { hello, listening, received } = &mut self.state else { return Ok(0) };
-        if *received == 0 && bytes.first().is_some_and(|first| *first != HANDSHAKE) {
-            let answer = listening.answer_to_plain(bytes);
-            return Err(self.break_off(answer));
-        }
-        let mut input = bytes;
-        // The buffer of the handshake is bounded, too; it does not take all at once.
-        let taken = hello.read_tls(&mut input).unwrap_or(0);
-        *received += taken;
-        let is_too_long = *received > HELLO_BYTES_MAX;
-        match hello.accept() {
-            Ok(Some(accepted)) => self.begin(accepted)?,
-            Ok(None) if is_too_long || taken == 0 => return Err(self.break_off(Vec::new())),
-            Ok(None) => {}
-            Err((_, mut alert)) => {
-                let mut text = Vec::new();
-                // Writing to a vector cannot fail.
-                let _ = alert.write_all(&mut text);
-                return Err(self.break_off(text));
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Goes on with the settings of the site that the client names.
-    fn begin(&mut self, accepted: Accepted) -> Result<(), Failure> {
-        let State::Hello { listening, .. } = &self.state else { return Ok(()) };
-        let chosen = listening.acceptor.choose(&accepted.client_hello());
-        match accepted.into_connection(chosen.config) {
-            Ok(mut connection) => {
-                connection.set_buffer_limit(None);
-                let listening = Rc::clone(listening);
-                self.state = State::Shaking(Box::new(connection), listening, chosen.site);
-                Ok(())
-            }
-            Err((_, mut alert)) => {
-                let mut text = Vec::new();
-                let _ = alert.write_all(&mut text);
-                Err(self.break_off(text))
-            }
-        }
-    }
-
-    /// Takes records, whole or in parts. Plain bytes go to `plain`, and what the handshake answers to the records.
-    fn handle_records(&mut self, mut input: &[u8]) -> Result<(), Failure> {
-        loop {
-            let (State::Shaking(connection, ..) | State::Open(connection, _)) = &mut self.state
-            else {
-                return Ok(());
-            };
-            // An error says that plain bytes have to be taken first.
-            let taken = connection.read_tls(&mut input).unwrap_or_default();
-            let progress = connection.process_new_packets();
-            let made = take_records(connection);
-            let Ok(state) = progress else { return Err(self.break_off(made)) };
-            let begin = self.plain.len();
-            self.plain.resize(begin + state.plaintext_bytes_to_read(), 0);
-            let is_read = connection.reader().read_exact(&mut self.plain[begin..]).is_ok();
-            self.has_ended |= state.peer_has_closed();
-            self.push(made);
-            self.note_open();
-            // The peer has ended its side if nothing is taken although nothing waits.
-            let goes_on = taken > 0 || self.plain.len() > begin;
-            if !is_read || input.is_empty() || !goes_on {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Notes that the handshake is complete, if it is.
-    fn note_open(&mut self) {
-        if matches!(&self.state, State::Shaking(connection, ..) if !connection.is_handshaking())
-            && let State::Shaking(connection, listening, site) =
-                core::mem::replace(&mut self.state, State::Broken)
-        {
-            let established = Established::new(&connection, &listening.acceptor, site);
-            listening
-                .counters
-                .complete(established.version() == "TLSv1.3", established.is_resumed());
-            self.state = State::Open(connection, Rc::new(established));
-        }
+    /// Returns whether the peer waits for new keys of ours.
+    fn owes_update(&self) -> bool {
+        matches!(&self.state, State::Open(open) if open.records.owes_update() && !self.has_said_end)
     }
 
     /// Seals the next ready bytes of the stream, at most `most`. Returns their number.
     fn seal(&mut self, queue: &mut OutQ<Piece>, most: u64) -> u64 {
-        let State::Open(connection, _) = &mut self.state else { return 0 };
-        let room = usize::try_from(most).map_or(BATCH_BYTES, |room| room.min(BATCH_BYTES));
-        let mut sealed = 0;
-        for chunk in queue.next_ready() {
-            let bytes = &chunk.payload.bytes()[bounds(&chunk.range)];
-            let bytes = &bytes[..bytes.len().min(room - sealed)];
-            // The buffer of the connection has no limit, and it cannot be closed here.
-            if connection.writer().write_all(bytes).is_err() {
-                break;
-            }
-            sealed += bytes.len();
-            if sealed == room {
-                break;
-            }
+        let State::Open(open) = &mut self.state else { return 0 };
+        let Open { records, established } = &mut **open;
+        let most = usize::try_from(most).map_or(BATCH_BYTES, |most| most.min(BATCH_BYTES));
+        let mut plain = 0;
+        let batch = established.listening().buffers.batch(|out| {
+            let ready = queue.next_ready();
+            let pieces = ready.map(|chunk| &chunk.payload.bytes()[bounds(&chunk.range)]);
+            let sealed = records.seal(pieces, most, out);
+            plain = sealed.plain as u64;
+            sealed.written
+        });
+        if let Some(batch) = batch {
+            self.records.push(batch);
         }
-        let records = take_records_of(connection, sealed);
-        self.push(records);
-        let sealed = sealed as u64;
-        queue.mark_sent(sealed);
-        queue.mark_released(sealed);
-        sealed
+        queue.mark_sent(plain);
+        queue.mark_released(plain);
+        plain
     }
 
     /// Says our end, if the handshake is complete.
     fn say_end(&mut self) {
-        if let State::Open(connection, _) = &mut self.state {
-            self.has_said_end = true;
-            connection.send_close_notify();
-            let made = take_records(connection);
-            self.push(made);
-        }
-    }
-}
-
-/// Takes the records that a connection has made.
-fn take_records(connection: &mut ServerConnection) -> Vec<u8> {
-    take_records_of(connection, 0)
-}
-
-/// Takes the records that a connection has made of so many plain bytes.
-fn take_records_of(connection: &mut ServerConnection, plain: usize) -> Vec<u8> {
-    let records = plain.div_ceil(RECORD_BYTES) * RECORD_OVERHEAD;
-    let mut made = Vec::with_capacity(plain + records);
-    while connection.wants_write() {
-        // Writing to a vector cannot fail.
-        if connection.write_tls(&mut made).unwrap_or(0) == 0 {
-            break;
-        }
-    }
-    made
-}
-
-/// The bytes that have come of the last record, counted by the heads of records (RFC 8446 §5.1).
-#[derive(Debug, Default)]
-struct Partial {
-    head: [u8; 5],
-    /// The bytes of the record that have come, its head included.
-    came: usize,
-}
-
-impl Partial {
-    fn note(&mut self, mut bytes: &[u8]) {
-        while let Some(first) = bytes.first() {
-            if self.came < self.head.len() {
-                self.head[self.came] = *first;
-                (self.came, bytes) = (self.came + 1, &bytes[1..]);
-                continue;
-            }
-            let whole =
-                self.head.len() + usize::from(u16::from_be_bytes([self.head[3], self.head[4]]));
-            let next = bytes.len().min(whole - self.came);
-            (self.came, bytes) = (self.came + next, &bytes[next..]);
-            if self.came == whole {
-                self.came = 0;
-            }
+        if let State::Open(open) = &mut self.state
+            && !core::mem::replace(&mut self.has_said_end, true)
+        {
+            let record = open.records.say(Alert::CloseNotify);
+            self.push(record);
         }
     }
 
-    const fn bytes(&self) -> usize {
-        self.came
+    /// Gives the memory of received bytes back.
+    fn release_plain(&mut self) {
+        let plain = core::mem::take(&mut self.plain);
+        if let State::Open(open) = &self.state {
+            open.established.listening().buffers.put_plain(plain);
+        }
+    }
+
+    /// Frees what is of no use while there is nothing to do.
+    fn rest(&mut self) {
+        self.records.shrink();
+        if let State::Open(open) = &mut self.state {
+            open.records.rest();
+        }
+    }
+
+    /// Copies records that could not leave, if they are few, so that the next batch of the worker has the memory.
+    fn keep_few(&mut self) {
+        let queue = &mut self.records;
+        let (at, is_referred_to) = (queue.sent(), queue.released() < queue.sent());
+        let first = queue.next_ready().next().filter(|first| first.len() <= COPIED_BYTES_MAX);
+        if let Some(first) = first
+            && !is_referred_to
+            && let Piece::Part(..) = first.payload
+        {
+            let copy = first.payload.bytes()[bounds(&first.range)].to_vec();
+            queue.retract(at);
+            queue.fill(at, Piece::Bytes(copy));
+        }
+    }
+
+    fn weight(&self) -> Weight {
+        let state = match &self.state {
+            State::Shaking(_) => HANDSHAKE_BYTES,
+            State::Open(open) => size_of::<Open>() + open.established.weight(),
+            State::Broken => 0,
+        };
+        let buffers = self.plain.capacity() + self.assembly.weight();
+        let mut weight = self.records.weight();
+        weight.own += (state + buffers) as u64;
+        weight
     }
 }
 
@@ -309,40 +280,28 @@ impl<T: Transport> Transport for Tls<T> {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(..))
+        matches!(self.layer.state, State::Open(_))
     }
 
-    fn handshake(&self) -> Option<Rc<dyn Handshake>> {
-        let State::Open(_, established) = &self.state else { return None };
-        Some(Rc::<Established>::clone(established))
+    fn handshake(&self) -> Option<Rc<dyn Facts>> {
+        let State::Open(open) = &self.layer.state else { return None };
+        Some(open.established.clone())
     }
 
     fn weight(&self) -> Weight {
-        let records = self.records.weight();
-        let below = self.below.weight();
-        let buffers = (self.plain.capacity() + self.partial.bytes()) as u64;
-        let own = records.own + below.own + STATE_BYTES + buffers;
-        Weight { own, shared: records.shared + below.shared }
+        let (own, below) = (self.layer.weight(), self.below.weight());
+        Weight { own: own.own + below.own, shared: own.shared + below.shared }
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        loop {
-            let drained = self.flush(ring);
-            if drained != Drained::Empty {
-                return drained;
-            }
-            if queue.unsent_ready() == 0 || !self.is_open() {
-                // Records that are not acknowledged may have to be sent again. Nobody else has them.
-                return if self.is_released() { Drained::Empty } else { Drained::Blocked };
-            }
-            if *budget == 0 {
-                return Drained::TurnOver;
-            }
-            match self.seal(queue, *budget) {
-                0 => return Drained::Failed(Failure::Gone),
-                sealed => *budget -= sealed,
-            }
+        self.layer.release_plain();
+        let drained = self.send(ring, queue, budget);
+        match drained {
+            Drained::Empty => self.layer.rest(),
+            Drained::Blocked => self.layer.keep_few(),
+            _ => {}
         }
+        drained
     }
 
     fn window(&self) -> u64 {
@@ -354,23 +313,16 @@ impl<T: Transport> Transport for Tls<T> {
         bytes: &'a [u8],
         _queue: &mut OutQ<Piece>,
     ) -> Result<&'a [u8], Failure> {
-        self.plain.clear();
-        // A burst takes its memory along: a connection may be idle for long.
-        self.plain.shrink_to(PLAIN_BYTES_KEPT);
-        if self.has_said_end {
-            return Ok(&self.plain);
+        self.layer.release_plain();
+        if self.layer.has_said_end {
+            return Ok(&[]);
         }
-        if matches!(self.state, State::Broken) {
-            return Err(Failure::Gone);
+        let bytes = self.below.receive(bytes, &mut self.layer.records)?;
+        if let State::Open(open) = &self.layer.state {
+            self.layer.plain = open.established.listening().buffers.take_plain();
         }
-        let bytes = self.below.receive(bytes, &mut self.records)?.to_vec();
-        let mut input = &bytes[..];
-        self.partial.note(input);
-        while matches!(self.state, State::Hello { .. }) && !input.is_empty() {
-            input = &input[self.handle_hello(input)?..];
-        }
-        self.handle_records(input)?;
-        Ok(&self.plain)
+        self.layer.handle(bytes)?;
+        Ok(&self.layer.plain)
     }
 
     fn handle_writable(&mut self) {
@@ -378,7 +330,7 @@ impl<T: Transport> Transport for Tls<T> {
     }
 
     fn handle_notice(&mut self, _queue: &mut OutQ<Piece>, notice: Notice) {
-        self.below.handle_notice(&mut self.records, notice);
+        self.below.handle_notice(&mut self.layer.records, notice);
     }
 
     fn is_blocked(&self) -> bool {
@@ -386,7 +338,7 @@ impl<T: Transport> Transport for Tls<T> {
     }
 
     fn acknowledged(&self, ring: &Ring, _queue: &OutQ<Piece>) -> i64 {
-        self.below.acknowledged(ring, &self.records)
+        self.below.acknowledged(ring, &self.layer.records)
     }
 
     fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
@@ -407,15 +359,15 @@ impl<T: Transport> Transport for Tls<T> {
 
     fn handle_end(&mut self) {
         self.below.handle_end();
-        self.has_ended = true;
+        self.layer.has_ended = true;
     }
 
     fn has_ended(&self) -> bool {
-        self.has_ended
+        self.layer.has_ended
     }
 
     fn shutdown(&mut self, ring: &mut Ring) {
-        self.say_end();
+        self.layer.say_end();
         self.shuts_down = true;
         self.below.finish();
         self.flush(ring);
@@ -432,33 +384,12 @@ impl<T: Transport> Transport for Tls<T> {
     }
 
     fn close_idle(&mut self, ring: &mut Ring) {
-        self.say_end();
+        self.layer.say_end();
         self.flush(ring);
-        if self.is_released() {
+        if self.layer.is_released() {
             self.below.close_idle(ring);
         } else {
-            self.below.close_after(ring, core::mem::take(&mut self.records));
+            self.below.close_after(ring, core::mem::take(&mut self.layer.records));
         }
-    }
-}
-
-impl<T> Drop for Tls<T> {
-    fn drop(&mut self) {
-        if let State::Hello { listening, .. } | State::Shaking(_, listening, _) = &self.state {
-            listening.counters.fail();
-        }
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Tls<T> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            State::Hello { .. } => "Hello",
-            State::Shaking(..) => "Shaking",
-            State::Open(..) => "Open",
-            State::Broken => "Broken",
-        };
-        let mut all = out.debug_struct("Tls");
-        all.field("state", &state).field("below", &self.below).finish_non_exhaustive()
     }
 }
