@@ -709,7 +709,8 @@ fn requests_are_counted_by_the_scheme_that_their_clients_have_asked_for() {
 #[test]
 fn requests_that_are_being_answered_are_counted_by_the_scheme_of_their_connection() {
     let mut stage = Stage::new(&sites(&[&["a.org"]]));
-    stage.world.write_file("large", &content(2, 700_000));
+    // More than any socket takes.
+    stage.world.write_file("large", &content(2, 7_000_000));
     let active = |stage: &mut Stage| {
         let metrics = stage.metrics();
         let count = |scheme| metrics.sum("http_server_active_requests", &[("url_scheme", scheme)]);
