@@ -35,26 +35,27 @@ pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result
     // Most probes read one byte of a block that was resident a moment ago.
     if len <= PAGE {
         // SAFETY: it is part of the scratch page, which is static and writable.
-        return unsafe { read_nowait(file, offset, &[piece(len)]) };
+        return unsafe { read_now(file, offset, &[piece(len)], libc::RWF_NOWAIT) };
     }
     let mut pieces = [piece(PAGE); PAGES_MAX];
     let count = len.div_ceil(PAGE);
     pieces[count - 1].iov_len = len - (count - 1) * PAGE;
     // SAFETY: each is (part of) the scratch page, which is static and writable.
-    unsafe { read_nowait(file, offset, &pieces[..count]) }
+    unsafe { read_now(file, offset, &pieces[..count], libc::RWF_NOWAIT) }
 }
 
-/// `preadv2(2)` with `RWF_NOWAIT`. It never sleeps, so it need not be the C library's function, which is a cancellation
-/// point of threads.
+/// `preadv2(2)` that does not sleep: with `RWF_NOWAIT`, or of resident bytes. So it need not be the C library's function,
+/// which is a cancellation point of threads.
 ///
 /// # Safety
 ///
 /// Every piece must be memory that the kernel may write to.
 #[inline]
-unsafe fn read_nowait(
+unsafe fn read_now(
     file: BorrowedFd<'_>,
     offset: u64,
     pieces: &[libc::iovec],
+    flags: libc::c_int,
 ) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     // The offset is passed in two halves, of which 64-bit kernels look at the first.
@@ -67,7 +68,7 @@ unsafe fn read_nowait(
             pieces.len(),
             offset,
             0_i64,
-            libc::RWF_NOWAIT,
+            flags,
         )
     };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
@@ -163,14 +164,38 @@ pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     if rustix::fs::fcntl_setfl(file, OFlags::NOATIME).is_err() {
         return false;
     }
-    let piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: want };
+    read_resident(file, 0, buf).is_ok_and(|read| read == want)
+}
+
+/// Fills a buffer with resident bytes from `offset` of a file (`RWF_NOWAIT`).
+pub(crate) fn read_resident(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    buf: &mut Buffer,
+) -> io::Result<usize> {
+    read_into(file, offset, buf, libc::RWF_NOWAIT)
+}
+
+/// Does the same for bytes that a mapping has shown to be resident.
+pub(crate) fn read_mapped(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    buf: &mut Buffer,
+) -> io::Result<usize> {
+    read_into(file, offset, buf, 0)
+}
+
+fn read_into(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    buf: &mut Buffer,
+    flags: libc::c_int,
+) -> io::Result<usize> {
+    let piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.want() };
     // SAFETY: `want` bytes from there belong to the buffer, which nothing else has.
-    let read = unsafe { read_nowait(file, 0, &[piece]) };
-    let is_all = read.is_ok_and(|read| read == want);
-    if is_all {
-        buf.set_len(want);
-    }
-    is_all
+    let read = unsafe { read_now(file, offset, &[piece], flags) }?;
+    buf.set_len(read);
+    Ok(read)
 }
 
 /// `cachestat(2)`, Linux 6.5: pages of the range that are in the page cache, those included that

@@ -121,6 +121,33 @@ impl Ring {
         }
     }
 
+    /// Fill a buffer with resident bytes from `offset` of a file on, at most as many as it [wants](Buffer::want), and
+    /// return their number. The first byte that is not in the page cache is the end. 0 is the end of the file. The kernel
+    /// may begin to read missing pages, so ask [`cached_pages`](Self::cached_pages) first.
+    ///
+    /// # Errors
+    ///
+    /// As [`probe`](Self::probe).
+    pub fn read_resident(&self, file: &Fd, offset: u64, buf: &mut Buffer) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.read_resident(file.raw(), offset, buf),
+            None => kernel::read_resident(file.os(), offset, buf),
+        }
+    }
+
+    /// Does the same on file systems on which [`probe`](Self::probe) fails: for bytes that a [`Mapping`] has just shown,
+    /// or that are always in memory. It sleeps for a byte that is not resident.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `preadv2(2)`.
+    pub fn read_mapped(&self, file: &Fd, offset: u64, buf: &mut Buffer) -> io::Result<usize> {
+        match self.world() {
+            Some(world) => world.read_mapped(file.raw(), offset, buf),
+            None => kernel::read_mapped(file.os(), offset, buf),
+        }
+    }
+
     /// The exact number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that can be read without the
     /// disk. 0 is the end of the file. Costs as much as reading them. The kernel may begin to read missing pages, so
     /// ask [`cached_pages`](Self::cached_pages) first.

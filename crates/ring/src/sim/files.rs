@@ -4,8 +4,10 @@ use core::ffi::CStr;
 use std::io;
 
 use super::disk::{Body, Fetch, File, OpenFile, PAGE, PathEnd, ROOT, Walk, Watch};
+use super::net::Stall;
 use super::world::{Descriptor, PipeBytes, World, WorldState};
 use super::{Waiter, errno};
+use crate::buffer::Buffer;
 use crate::gate::Device;
 use crate::helpers::watch::LOCAL;
 use crate::links::Links;
@@ -128,25 +130,44 @@ impl World {
     pub(crate) fn probe(&self, file: i32, offset: u64, len: usize) -> io::Result<usize> {
         let mut state = self.state();
         let ino = state.opened(file)?.ino;
-        if let Some(error) = state.config.probe_errno {
-            return Err(errno(error));
-        }
-        state.reclaim_some();
-        let now = state.now;
-        let clock = state.disk.clock(ino, now);
-        let denial = state.config.faults.probe_denial;
-        let denied = state.random.chance(denial);
-        let arrival = now + state.latency(|config| &config.disk);
-        let file = state.disk.file(ino).map_err(errno)?;
-        let count = file.resident(offset, len, clock);
-        if count < file.range(offset, len).len() {
-            // As on Linux, a request for missing pages begins to read them.
-            file.fetch(offset, len, now, arrival);
-        }
-        if (count == 0 || denied) && !file.range(offset, len).is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
+        state.probe(ino, offset, len)
+    }
+
+    /// It may bring fewer bytes than are resident.
+    pub(crate) fn read_resident(
+        &self,
+        file: i32,
+        offset: u64,
+        buf: &mut Buffer,
+    ) -> io::Result<usize> {
+        let mut state = self.state();
+        let ino = state.opened(file)?.ino;
+        let found = state.probe(ino, offset, buf.want())?;
+        let short = state.config.faults.short_read;
+        let count = if found > 1 && state.random.chance(short) {
+            1 + state.random.below(found)
+        } else {
+            found
+        };
+        let contents = state.disk.file(ino).map_err(errno)?;
+        buf.fill_from(&contents.bytes[contents.range(offset, count)]);
         Ok(count)
+    }
+
+    /// It sleeps for missing bytes.
+    pub(crate) fn read_mapped(
+        &self,
+        file: i32,
+        offset: u64,
+        buf: &mut Buffer,
+    ) -> io::Result<usize> {
+        let mut state = self.state();
+        let open = state.opened(file)?.clone();
+        state.sleep_for_missing(&open, offset, buf.want()).map_err(errno)?;
+        let contents = state.disk.file(open.ino).map_err(errno)?;
+        let range = contents.range(offset, buf.want());
+        buf.fill_from(&contents.bytes[range]);
+        Ok(buf.len())
     }
 
     pub(crate) fn cached_pages(&self, file: i32, offset: u64, len: u64) -> io::Result<u64> {
@@ -498,6 +519,48 @@ impl WorldState {
         Ok(fetch)
     }
 
+    /// The result of a read that does not wait.
+    fn probe(&mut self, ino: u64, offset: u64, len: usize) -> io::Result<usize> {
+        if let Some(error) = self.config.probe_errno {
+            return Err(errno(error));
+        }
+        self.reclaim_some();
+        let now = self.now;
+        let clock = self.disk.clock(ino, now);
+        let denial = self.config.faults.probe_denial;
+        let denied = self.random.chance(denial);
+        let arrival = now + self.latency(|config| &config.disk);
+        let file = self.disk.file(ino).map_err(errno)?;
+        let count = file.resident(offset, len, clock);
+        if count < file.range(offset, len).len() {
+            // As on Linux, a request for missing pages begins to read them.
+            file.fetch(offset, len, now, arrival);
+        }
+        if (count == 0 || denied) && !file.range(offset, len).is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    }
+
+    /// Has the worker sleep if pages of a range are missing that it takes to be resident.
+    pub(super) fn sleep_for_missing(
+        &mut self,
+        open: &OpenFile,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), i32> {
+        self.reclaim_some();
+        let now = self.now;
+        let clock = self.disk.clock(open.ino, now);
+        let missing = self.disk.file(open.ino)?.missing(offset, len, clock);
+        if !missing.is_empty() {
+            let file = String::from_utf8_lossy(&open.name).into_owned();
+            self.stalls.push(Stall { file, offset, len, at: now, missing });
+            self.sleep_on(open, offset, len);
+        }
+        Ok(())
+    }
+
     /// Returns whether the page of this byte is neither resident nor on its way.
     fn is_absent(&mut self, ino: u64, offset: u64) -> io::Result<bool> {
         Ok(self.disk.file(ino).map_err(errno)?.uncached(offset, 1) > 0)
@@ -576,10 +639,10 @@ impl WorldState {
         (file.resident(offset, len, clock) < file.range(offset, len).len()).then_some(ino)
     }
 
-    /// Makes the worker sleep for a `sendfile` of a range that is not resident. Nothing could end the
+    /// Makes the worker sleep for a `sendfile` or a read of a range that is not resident. Nothing could end the
     /// hang of a device while the worker sleeps, so even a hanging device brings this range. Nothing is
     /// read ahead, so that one stall does not cause another: `cachestat` would count these pages.
-    pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
+    fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
         let open = &OpenFile { readahead: false, ..open.clone() };
         if let Ok(fetch) = self.fetch(open, offset, len) {
             self.now = self.now.max(fetch.ready);

@@ -10,7 +10,7 @@ use crate::timers::Time;
 
 use super::Waiter;
 
-/// A [`Ring::sendfile`](crate::Ring::sendfile) that would have slept.
+/// A [`Ring::sendfile`](crate::Ring::sendfile) or [`Ring::read_mapped`](crate::Ring::read_mapped) that would have slept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The name that the file was opened by.

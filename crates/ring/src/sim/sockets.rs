@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 
 use rustix::net::AddressFamily;
 
-use super::net::{Connection, End, FarListener, Input, Listener, Output, Reading, Segment, Stall};
+use super::net::{Connection, End, FarListener, Input, Listener, Output, Reading, Segment};
 use super::world::{Descriptor, Happening, World, WorldState};
 use super::{Waiter, errno};
 use crate::notice::Notice;
@@ -117,17 +117,8 @@ impl World {
             return Err(errno(error));
         }
         let open = state.opened(file)?.clone();
-        state.reclaim_some();
-        let now = state.now;
-        let clock = state.disk.clock(open.ino, now);
-        let contents = state.disk.file(open.ino).map_err(errno)?;
-        let range = contents.range(offset, len);
-        let missing = contents.missing(offset, len, clock);
-        if !missing.is_empty() {
-            let file = String::from_utf8_lossy(&open.name).into_owned();
-            state.stalls.push(Stall { file, offset, len, at: now, missing });
-            state.sleep_on(&open, offset, len);
-        }
+        state.sleep_for_missing(&open, offset, len).map_err(errno)?;
+        let range = state.disk.file(open.ino).map_err(errno)?.range(offset, len);
         if range.is_empty() {
             return Ok(0);
         }

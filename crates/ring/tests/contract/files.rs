@@ -40,6 +40,7 @@ mod residency {
         reads_ahead_earlier,
         tells_what_is_resident,
         reads_at_once_what_is_in_memory,
+        reads_resident_bytes_from_any_place,
         a_mapping_tells_what_is_resident,
     );
 }
@@ -601,6 +602,35 @@ fn reads_at_once_what_is_in_memory(s: &mut Stage) {
     s.ring.no_readahead(&file);
     s.read(&file, 0, 4096);
     assert!(!s.ring.read_cached(&file, &mut buffer), "some of it is missing");
+}
+
+fn reads_resident_bytes_from_any_place(s: &mut Stage) {
+    let bytes = pattern(40_000);
+    s.write_file("file", &bytes);
+    let file = s.open("file");
+    s.ring.no_readahead(&file);
+    for (offset, want, found) in [(0, 40_000, 40_000), (5, 4096, 4096), (39_000, 4096, 1000)] {
+        let range = offset..offset + found;
+        let mut buffer = s.pool.take(want).unwrap();
+        assert_eq!(s.ring.read_resident(&file, offset as u64, &mut buffer).unwrap(), found);
+        assert_eq!(buffer[..], bytes[range.clone()]);
+        let mut buffer = s.pool.take(want).unwrap();
+        assert_eq!(s.ring.read_mapped(&file, offset as u64, &mut buffer).unwrap(), found);
+        assert_eq!(buffer[..], bytes[range]);
+    }
+    let mut buffer = s.pool.take(10).unwrap();
+    assert_eq!(s.ring.read_resident(&file, 40_000, &mut buffer).unwrap(), 0, "the end");
+    s.evict("file");
+    s.read(&file, 4096, 8192);
+    let mut buffer = s.pool.take(40_000).unwrap();
+    let found = s.ring.read_resident(&file, 5000, &mut buffer).unwrap();
+    assert_eq!(
+        (found, &buffer[..]),
+        (12_288 - 5000, &bytes[5000..12_288]),
+        "up to what is missing"
+    );
+    let missing = s.ring.read_resident(&file, 16_384, &mut buffer).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::WouldBlock);
 }
 
 fn a_mapping_tells_what_is_resident(s: &mut Stage) {
