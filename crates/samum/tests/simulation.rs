@@ -21,8 +21,9 @@ use ring::{Event, Fd, Op, OpenHow, Ring, Time};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use samum::crowd::Crowd;
+use samum::network::Listeners;
 use samum::worker::{Parts, Worker};
-use sendfile::{Caching, PageCache, Policy, Window};
+use sendfile::{Caching, KernelTcp, PageCache, Policy, Window};
 use testkit::Random;
 
 use crate::options::Options;
@@ -1486,7 +1487,10 @@ fn scenario(seed: u64) -> Tally {
         notes: None,
         ring,
     };
-    let worker = Worker::new(parts).unwrap();
+    // In each fourth world the connections take memory only, as those with TLS do.
+    let make = if seed % 4 == 3 { |tcp: KernelTcp, _| tcp.of_memory() } else { |tcp, _| tcp };
+    let network = Listeners::with(parts.listeners.clone(), make as fn(KernelTcp, usize) -> _);
+    let worker = Worker::over(parts, network).unwrap();
     let limits = Limits { faults, memory_bytes_max, descriptors_max };
     let contents = Contents::default();
     let mut run = Run { world, worker, chance, files, contents, clients: Vec::new(), limits };

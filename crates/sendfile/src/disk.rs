@@ -21,12 +21,17 @@
 //! 16 MiB ahead makes all others wait. Streams keep their own reads in flight there, and begin a read when less than
 //! half of their window is used.
 //!
+//! Resident bytes for a transport that takes memory only are copied by the worker's thread, 64 KiB at once (`copy.rs`).
+//! Such a copy takes no slot of a device, and counts as a hit. It takes a buffer as a read does; when three quarters of
+//! the buffers are lent, only in the turn of its stream, and for bytes that the stream needs next.
+//!
 //! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
 //!
 //! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
 //! another from sending. A read ends where a block is known to be resident. A stream that reads from the disk anyway
 //! does not ask for residency: the next splice shows it exactly, and costs less.
 
+mod copy;
 mod counts;
 mod file_systems;
 mod holders;
@@ -57,6 +62,7 @@ use crate::stream_queue::StreamQueue;
 use crate::trail::Trail;
 use crate::transport::Takes;
 use crate::way::{EXT4, Unusual};
+pub(crate) use copy::CopyRequest;
 use counts::Counts;
 pub use counts::{DeviceStats, DiskStats};
 use file_systems::{FileSystems, Name};

@@ -43,7 +43,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use pace::{Belief, CHUNK_MIN, Witness, belief};
-use ring::{Device, Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
+use ring::{Buffer, Device, Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::direct::Direct;
 use crate::page_cache::{Dropping, Inode, PageCache, Uses, Watch};
@@ -378,6 +378,46 @@ impl File {
         len
     }
 
+    /// Counts the bytes from `offset` on, at most `len`, that a [`copy`](Self::copy) may find. A copy is as exact as a
+    /// look, so an unknown block is not looked at first.
+    pub(crate) fn copyable(
+        &self,
+        ring: &Ring,
+        offset: u64,
+        len: u64,
+        now: Time,
+        look: bool,
+    ) -> u64 {
+        match self.telling.get() {
+            Telling::Both | Telling::Exact if look => {
+                if self.may_be_resident(ring, offset, len) {
+                    len
+                } else {
+                    0
+                }
+            }
+            _ => self.resident(ring, offset, len, now, look),
+        }
+    }
+
+    /// Copies [copyable](Self::copyable) bytes from `offset` on into a buffer that wants no more of them. Returns their
+    /// number; 0 means that a read is needed.
+    pub(crate) fn copy(&self, ring: &Ring, offset: u64, buf: &mut Buffer) -> u64 {
+        let copied = match self.telling.get() {
+            Telling::Memory | Telling::Mapped => ring.read_mapped(&self.fd, offset, buf),
+            _ => ring.read_resident(&self.fd, offset, buf),
+        };
+        self.note_refusal(&copied);
+        copied.unwrap_or(0) as u64
+    }
+
+    /// Notes that the file system does not know `RWF_NOWAIT`, if that is the result.
+    fn note_refusal(&self, result: &io::Result<usize>) {
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+            self.telling.set(Telling::Nothing);
+        }
+    }
+
     fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         let number = offset / BLOCK;
         // Where a read drops the pages it brings, pages found now may be gone in a moment.
@@ -520,15 +560,9 @@ impl File {
         if matches!(self.telling.get(), Telling::Memory | Telling::Mapped) {
             return self.probe_mapped(ring, offset, len);
         }
-        match ring.probe(&self.fd, offset, len) {
-            Ok(found) => Some(found as u64),
-            Err(error) => {
-                if error.kind() == io::ErrorKind::Unsupported {
-                    self.telling.set(Telling::Nothing);
-                }
-                None
-            }
-        }
+        let found = ring.probe(&self.fd, offset, len);
+        self.note_refusal(&found);
+        found.ok().map(|found| found as u64)
     }
 
     fn probe_mapped(&self, ring: &Ring, offset: u64, len: usize) -> Option<u64> {

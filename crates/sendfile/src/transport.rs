@@ -3,7 +3,7 @@
 //! The contract:
 //!
 //! - `takes` says which payloads a transport can send: memory only, or also ranges of files and pipes. For a transport
-//!   that takes memory only, everything is read into buffers.
+//!   that takes memory only, resident bytes are copied into buffers, and all others are read into them.
 //! - `drain` returns `Empty` only if the transport holds nothing back. A stream is drained only when all of its bytes
 //!   are released.
 //! - `weight` is the memory that the transport keeps. It counts in the budget of the worker.

@@ -1,6 +1,7 @@
 //! All tests of the crate from outside that may share a process: one program is linked once, and its tests wait together.
 
 mod calls;
+mod copies;
 mod cyclic_file;
 mod direct;
 mod examples;

@@ -1,5 +1,6 @@
 //! File systems that do not know `RWF_NOWAIT`, as containers have. Resident ranges leave by
-//! `sendfile`, without a read. Ranges that are missing or of unknown residency are read.
+//! `sendfile`, or are copied for a transport that takes memory only, without a read. Ranges that are missing or of
+//! unknown residency are read.
 
 use core::time::Duration;
 use std::fs::{self, File as StdFile, Permissions};
@@ -12,14 +13,19 @@ use std::rc::Rc;
 
 use ring::{Choice, Event, Op, Ring, Token};
 use sendfile::{
-    Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Transport as _,
+    Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Takes, Transport as _,
 };
 use testkit::evict;
 
 const RECV: Token = 1;
 const WRITABLE: Token = 2;
 const DISK: Token = 1 << 40;
-const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
+const WAYS: [(Choice, Takes); 4] = [
+    (Choice::Uring, Takes::Files),
+    (Choice::Epoll, Takes::Files),
+    (Choice::Uring, Takes::Memory),
+    (Choice::Epoll, Takes::Memory),
+];
 const NOBODY: u32 = 65_534;
 /// Set for the child that has mounts of its own.
 const ROOT: &str = "SENDFILE_TEST_ROOT";
@@ -31,12 +37,14 @@ fn content() -> Vec<u8> {
 struct Worker {
     ring: Ring,
     disk: Disk,
+    /// What its transports take.
+    takes: Takes,
 }
 
 impl Worker {
-    fn new(choice: Choice) -> Self {
+    fn new((choice, takes): (Choice, Takes)) -> Self {
         let config = DiskConfig { token_base: DISK, ..DiskConfig::default() };
-        Self { ring: Ring::new(choice).unwrap(), disk: Disk::new(config).unwrap() }
+        Self { ring: Ring::new(choice).unwrap(), disk: Disk::new(config).unwrap(), takes }
     }
 
     fn open(&mut self, path: &Path) -> Rc<File> {
@@ -77,6 +85,9 @@ impl Worker {
         });
         let socket = self.ring.adopt_socket(ours.into());
         let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
+        if self.takes == Takes::Memory {
+            transport = transport.of_memory();
+        }
         let mut stream = Stream::new();
         stream.push_file(file, 0..file.size(), Policy::default());
         let mut read = 0;
@@ -121,13 +132,13 @@ fn what_is_on_tmpfs_leaves_without_a_read() {
     };
     let path = dir.path().join("file");
     fs::write(&path, content()).unwrap();
-    for choice in DRIVERS {
-        let mut worker = Worker::new(choice);
+    for way in WAYS {
+        let mut worker = Worker::new(way);
         worker.learn(&path);
         let file = worker.open(&path);
-        assert_eq!(worker.send(&file), 0, "{choice:?}");
+        assert_eq!(worker.send(&file), 0, "{way:?}");
         // The same file again, now with a known file system.
-        assert_eq!(worker.send(&file), 0, "{choice:?}");
+        assert_eq!(worker.send(&file), 0, "{way:?}");
     }
 }
 
@@ -168,11 +179,11 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
     let name = "file_systems::what_is_resident_on_overlayfs_leaves_without_a_read";
     let Some(root) = with_overlay(name) else { return };
     let path = root.join("mnt/file");
-    for choice in DRIVERS {
-        let mut worker = Worker::new(choice);
+    for way in WAYS {
+        let mut worker = Worker::new(way);
         worker.learn(&path);
         let file = worker.open(&path);
-        assert_eq!(worker.send(&file), 0, "{choice:?}");
+        assert_eq!(worker.send(&file), 0, "{way:?}");
         let all = file.size();
         let now = worker.ring.now();
         assert_eq!(file.resident(&worker.ring, 0, all, now, true), all);
@@ -181,9 +192,9 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
         // The eviction is seen even while a look is believed.
         evict(root.join("lower/file"));
         let now = worker.ring.now();
-        assert_eq!(file.resident(&worker.ring, 0, all, now, true), 0, "{choice:?}");
-        assert!(worker.send(&file) >= all, "{choice:?}: the loop slept on the disk");
-        assert_eq!(worker.send(&file), 0, "{choice:?}: it has been read");
+        assert_eq!(file.resident(&worker.ring, 0, all, now, true), 0, "{way:?}");
+        assert!(worker.send(&file) >= all, "{way:?}: the loop slept on the disk");
+        assert_eq!(worker.send(&file), 0, "{way:?}: it has been read");
     }
 }
 
@@ -197,11 +208,11 @@ fn a_kernel_that_does_not_tell_is_not_believed() {
     let test = move || {
         let nobody = rustix::thread::Uid::from_raw(NOBODY);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        for choice in DRIVERS {
-            let mut worker = Worker::new(choice);
+        for way in WAYS {
+            let mut worker = Worker::new(way);
             worker.learn(&path);
             let file = worker.open(&path);
-            assert!(worker.send(&file) >= file.size(), "{choice:?}");
+            assert!(worker.send(&file) >= file.size(), "{way:?}");
         }
     };
     std::thread::spawn(test).join().unwrap();

@@ -10,7 +10,6 @@ use super::upkeep::Upkeep;
 use super::{Disk, Operation, ReadDone};
 use crate::devices::Silence;
 use crate::file::{BLOCK, File};
-use crate::transport::Takes;
 
 /// The streams that may try a device whose reads do not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +68,7 @@ impl Disk {
     }
 
     /// Returns whether a stream that began with this range of a file would fail before its first byte. It would if the
-    /// reads of the device do not end and the first byte has to be read: it is not resident, or the transport takes
-    /// memory only. Ask before the head of a response is promised.
+    /// reads of the device do not end and the first byte has to be read. Ask before the head of a response is promised.
     ///
     /// # Panics
     ///
@@ -81,7 +79,6 @@ impl Disk {
         ring: &mut Ring,
         file: &File,
         range: &Range<u64>,
-        takes: Takes,
         tries: Tries,
     ) -> bool {
         assert!(range.start <= range.end);
@@ -96,7 +93,7 @@ impl Disk {
         }
         self.introduce(ring, file);
         let len = (range.end - range.start).min(BLOCK - range.start % BLOCK);
-        takes == Takes::Memory || file.resident(ring, range.start, len, self.now, true) == 0
+        file.resident(ring, range.start, len, self.now, true) == 0
     }
 
     /// The next device whose reads have stopped ending, or end again, for a report to the operator. Call it after

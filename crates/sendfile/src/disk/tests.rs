@@ -73,6 +73,44 @@ fn streams_that_go_on_wait_for_the_pace_and_first_reads_do_not() {
     assert!((1..=3).contains(&ended), "{ended}");
 }
 
+#[test]
+fn copies_come_in_turn_when_memory_is_short_or_others_wait() {
+    let world = World::new(Config::new(1));
+    world.write_file("f", &vec![7; 1 << 20]);
+    let mut ring = Ring::simulated(&world);
+    let file = open(&world, &mut ring);
+    // Four buffers.
+    let mut disk = Disk::new(DiskConfig { memory_bytes: 0, ..DiskConfig::default() }).unwrap();
+    ring.submit(Op::Timer(ring.now() + 2 * TURN_MAX), KEYS);
+    next(&mut ring);
+    let (old, new) = (Time::default(), ring.now());
+    let (one, other) = (Owner::of(1), Owner::of(2));
+    let copy = |disk: &mut Disk, owner, mut turn, is_urgent| {
+        let (file, range, turn) = (&*file, 100..60_100, &mut turn);
+        let request = CopyRequest { owner, file, range, look: true, turn, is_urgent };
+        let copied = disk.copy(&ring, request)?;
+        assert_eq!(copied[..], [7; 60_000]);
+        Some((copied, *turn))
+    };
+    assert!(copy(&mut disk, one, old, false).is_some());
+    let lent: Vec<_> = (0..3).map(|_| disk.pool.take(1).unwrap()).collect();
+    assert!(copy(&mut disk, one, new, false).is_none(), "the last buffer is for the next bytes");
+    assert_eq!(copy(&mut disk, one, old, true).map(|(_, turn)| turn), Some(new));
+    drop(lent);
+
+    let mut ring = Ring::simulated(&world);
+    disk.wait_in_line(&mut ring, other, &file, Wait::First);
+    assert!(copy(&mut disk, one, old, true).is_none(), "another one waits");
+    assert!(copy(&mut disk, one, new, false).is_none());
+    assert!(copy(&mut disk, one, new, true).is_some(), "it has its turn");
+    assert_eq!(disk.next_waiting(), Some(other));
+    assert!(copy(&mut disk, other, old, true).is_some());
+    let hits = disk.stats().hits;
+    world.evict_all();
+    assert!(copy(&mut disk, one, new, true).is_none(), "it is missing");
+    assert_eq!((hits, disk.stats().hits, disk.buffers_lent()), (4, 4, 0));
+}
+
 /// A disk, and what became of its reads that have ended.
 struct Worker {
     ring: Ring,
@@ -102,14 +140,13 @@ impl Worker {
         self.disk.next_late().is_some()
     }
 
-    fn would_fail(&mut self, block: u64, takes: Takes) -> bool {
-        self.would_fail_if(Tries::InTurn, block, takes)
+    fn would_fail(&mut self, block: u64) -> bool {
+        self.would_fail_if(Tries::InTurn, block)
     }
 
-    fn would_fail_if(&mut self, tries: Tries, block: u64, takes: Takes) -> bool {
+    fn would_fail_if(&mut self, tries: Tries, block: u64) -> bool {
         let range = block * BLOCK..self.file.size();
-        self.disk.may_refuse()
-            && self.disk.would_fail(&mut self.ring, &self.file, &range, takes, tries)
+        self.disk.may_refuse() && self.disk.would_fail(&mut self.ring, &self.file, &range, tries)
     }
 
     /// Waits until then, and takes what ends; returns the news.
@@ -156,28 +193,28 @@ fn disks_try_a_device_together_whose_reads_do_not_end() {
     world.hang(device);
     assert!(!one.fails(1));
     assert_eq!(one.pass(at(30)), []);
-    assert!(!one.would_fail(2, Takes::Files) && !other.would_fail(2, Takes::Files));
+    assert!(!one.would_fail(2) && !other.would_fail(2));
     assert_eq!(one.pass(at(32)), [Silence::Begun(silent)]);
     // In each such time one read of all disks tries it.
-    assert!(!other.would_fail(2, Takes::Files) && !other.fails(2));
+    assert!(!other.would_fail(2) && !other.fails(2));
     for _ in 0..3 {
         for worker in [&mut *one, &mut *other] {
-            assert!(worker.would_fail(3, Takes::Files) && worker.fails(3));
+            assert!(worker.would_fail(3) && worker.fails(3));
         }
     }
     // The first bytes of the response are resident.
-    assert!(!other.would_fail(0, Takes::Files) && other.would_fail(0, Takes::Memory));
+    assert!(!other.would_fail(0));
     assert_eq!(other.pass(at(61)), []);
-    assert!(one.would_fail(3, Takes::Files));
+    assert!(one.would_fail(3));
     assert_eq!(other.pass(at(63)), [], "one has told it");
-    assert!(one.would_fail_if(Tries::Never, 3, Takes::Files));
-    assert!(!one.would_fail_if(Tries::Never, 0, Takes::Files));
-    assert!(!one.would_fail(3, Takes::Files) && !one.fails(3));
-    assert!(other.would_fail(3, Takes::Files));
+    assert!(one.would_fail_if(Tries::Never, 3));
+    assert!(!one.would_fail_if(Tries::Never, 0));
+    assert!(!one.would_fail(3) && !one.fails(3));
+    assert!(other.would_fail(3));
     // The first read that ends shows it to all.
     world.release(device);
     assert_eq!(one.pass(at(64)), [Silence::Ended(silent)]);
-    assert!(!one.would_fail(4, Takes::Files) && !one.fails(4));
+    assert!(!one.would_fail(4) && !one.fails(4));
     assert_eq!(other.pass(at(65)), []);
     assert!(!other.disk.may_refuse() && !other.fails(5));
 }

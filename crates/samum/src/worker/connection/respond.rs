@@ -59,7 +59,7 @@ fn would_fail(
     takes: Takes,
 ) -> bool {
     let Some((file, range)) = response.first_range(takes) else { return false };
-    head.method != Method::Head && disk.would_fail(ring, &file, &range, takes, response.tries())
+    head.method != Method::Head && disk.would_fail(ring, &file, &range, response.tries())
 }
 
 /// The answer in place of one whose file cannot be read now. If the page of the error is on such a

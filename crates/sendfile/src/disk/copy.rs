@@ -1,0 +1,62 @@
+//! Copies of resident bytes into buffers, for transports that take memory only.
+
+use core::ops::Range;
+
+use ring::{Buffer, Ring, Time};
+
+use super::{Disk, Owner, TURN_MAX, URGENT_SHARE};
+use crate::file::File;
+use crate::stream_queue::Wait;
+
+/// A copy that a stream asks for.
+#[derive(Debug)]
+pub(crate) struct CopyRequest<'a> {
+    pub(crate) owner: Owner,
+    pub(crate) file: &'a File,
+    /// The range of the file; the copy may have fewer bytes.
+    pub(crate) range: Range<u64>,
+    /// Whether unknown blocks are looked at: see [`File::resident`].
+    pub(crate) look: bool,
+    /// When the stream's turn has begun. The copy may begin a new one.
+    pub(crate) turn: &'a mut Time,
+    /// The stream can send nothing before it: see [`ReadRequest`](super::ReadRequest).
+    pub(crate) is_urgent: bool,
+}
+
+impl Disk {
+    /// Copies resident bytes from the start of a range on, with the worker's thread and without a wait. `None` if there
+    /// are none, or if memory is short and other streams come first: then read.
+    pub(crate) fn copy(&mut self, ring: &Ring, request: CopyRequest<'_>) -> Option<Buffer> {
+        let CopyRequest { owner, file, range, look, turn, is_urgent } = request;
+        let now = ring.now();
+        let is_short = self.pool.available() <= self.pool.count().div_ceil(URGENT_SHARE);
+        if (is_short || !self.queue.is_empty()) && !(is_urgent && self.may_copy(owner, turn, now)) {
+            return None;
+        }
+        let found = file.copyable(ring, range.start, range.end - range.start, now, look);
+        if found == 0 {
+            return None;
+        }
+        let mut buffer = self.take_buffer(found)?;
+        let copied = file.copy(ring, range.start, &mut buffer);
+        if copied == 0 {
+            return None;
+        }
+        self.note_hit(copied);
+        Some(buffer)
+    }
+
+    /// Returns whether it is the turn of a stream that would take a buffer, as for reads.
+    fn may_copy(&mut self, owner: Owner, turn: &mut Time, now: Time) -> bool {
+        if !self.pool.has_part() {
+            return false;
+        }
+        if now.since(*turn) >= TURN_MAX {
+            if !self.has_turn_now(owner, Wait::First) {
+                return false;
+            }
+            *turn = now;
+        }
+        true
+    }
+}
