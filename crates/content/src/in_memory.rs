@@ -21,7 +21,7 @@ use sendfile::Takes;
 /// larger files `sendfile` is cheaper.
 const BYTES_MAX: u64 = 32 * 1024;
 /// The same where transports take memory only: a larger file is read for each request.
-const BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
+pub(crate) const BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
 
 /// The sizes of files that are kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

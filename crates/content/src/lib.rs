@@ -178,6 +178,11 @@ impl Content {
         })
     }
 
+    /// Changes which files are kept in memory. Files that were found before stay as they are: in memory, open, or both.
+    pub const fn set_in_memory(&mut self, in_memory: InMemory) {
+        self.loader.set_in_memory(in_memory);
+    }
+
     /// Finds the resource of a path of a tree. The path is in normal form and without its first slash. The path of a
     /// directory has a slash at its end, except that of the root.
     #[inline(always)]

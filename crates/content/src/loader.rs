@@ -16,7 +16,7 @@ use ring::{
 };
 
 use super::devices::Devices;
-use super::in_memory::InMemory;
+use super::in_memory::{BYTES_MAX_OF_MEMORY, InMemory};
 use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Parts, Reply, Tools};
 use super::load_queue::LoadQueue;
 use super::path::{Path, below};
@@ -58,6 +58,7 @@ pub(super) struct Loader {
     devices: Devices,
     /// True until a file could not be opened through `/proc/self/fd`.
     has_proc: bool,
+    /// Each buffer has room for the largest file that may be in memory. The pages that no read uses take no memory.
     pool: BufferPool,
     in_memory: InMemory,
     /// The requests of the current step; empty between calls.
@@ -160,7 +161,7 @@ impl Loader {
         descriptors_max: usize,
         in_memory: InMemory,
     ) -> io::Result<Self> {
-        let size = usize::try_from(in_memory.max()).unwrap_or(usize::MAX);
+        let size = usize::try_from(BYTES_MAX_OF_MEMORY).unwrap_or(usize::MAX);
         let slots = (descriptors_max / 2 / DESCRIPTORS).max(1);
         Ok(Self {
             loads: Slab::new(),
@@ -180,6 +181,11 @@ impl Loader {
     /// The files that are kept in memory.
     pub(super) const fn in_memory(&self) -> InMemory {
         self.in_memory
+    }
+
+    /// Changes which files are read into memory from now on.
+    pub(super) const fn set_in_memory(&mut self, in_memory: InMemory) {
+        self.in_memory = in_memory;
     }
 
     /// Takes one more tree.

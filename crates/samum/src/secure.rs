@@ -20,20 +20,29 @@ pub struct Secure<N> {
     acceptors: SharedAcceptors,
     /// The listeners with TLS. A connection of one that has no acceptor is closed, and never speaks without TLS.
     tls: HashSet<u32>,
+    /// True if some of the listeners have no TLS.
+    has_plain: bool,
 }
 
 impl<N> Secure<N> {
     /// Adds TLS to a network with these listeners.
     #[must_use]
     pub fn new(below: N, acceptors: WorkerAcceptors, listeners: &[(u32, Listen)]) -> Self {
-        let tls = with_tls(listeners).collect();
-        Self { below, acceptors: Rc::new(RefCell::new(acceptors)), tls }
+        let mut secure = Self {
+            below,
+            acceptors: Rc::new(RefCell::new(acceptors)),
+            tls: HashSet::new(),
+            has_plain: true,
+        };
+        secure.note_listeners(listeners);
+        secure
     }
-}
 
-/// The numbers of the listeners with TLS.
-fn with_tls(listeners: &[(u32, Listen)]) -> impl Iterator<Item = u32> {
-    listeners.iter().filter(|(_, listen)| listen.tls).map(|(number, _)| *number)
+    fn note_listeners(&mut self, listeners: &[(u32, Listen)]) {
+        let with_tls = listeners.iter().filter(|(_, listen)| listen.tls);
+        self.tls = with_tls.map(|(number, _)| *number).collect();
+        self.has_plain = self.tls.len() < listeners.len();
+    }
 }
 
 impl<N: Network> Network for Secure<N> {
@@ -43,7 +52,9 @@ impl<N: Network> Network for Secure<N> {
 
     fn takes(&self) -> Option<Takes> {
         match self.below.takes() {
-            Some(Takes::Files) if !self.tls.is_empty() => None,
+            Some(Takes::Files) if self.tls.is_empty() => Some(Takes::Files),
+            Some(Takes::Files) if self.has_plain => None,
+            Some(Takes::Files) => Some(Takes::Memory),
             takes => takes,
         }
     }
@@ -89,7 +100,7 @@ impl<N: Network> Network for Secure<N> {
     }
 
     fn set_listeners(&mut self, listeners: &[(u32, Listen)]) {
-        self.tls = with_tls(listeners).collect();
+        self.note_listeners(listeners);
         self.below.set_listeners(listeners);
     }
 
@@ -127,5 +138,37 @@ impl<N: Network> Network for Secure<N> {
 impl<N: fmt::Debug> fmt::Debug for Secure<N> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Secure").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Address;
+    use tls::Acceptors;
+
+    use super::*;
+    use crate::network::Listeners;
+
+    #[test]
+    fn connections_with_tls_take_memory_and_the_others_what_those_below_take() {
+        let listeners = |all: &[bool]| -> Vec<(u32, Listen)> {
+            let address = || Address::Ip("127.0.0.1:0".parse().expect("an address"));
+            let listen = |tls| Listen { tls, ..Listen::from(address()) };
+            (0..).zip(all.iter().map(|tls| listen(*tls))).collect()
+        };
+        let (files, memory) = (Some(Takes::Files), Some(Takes::Memory));
+        let all: [(&[bool], _); 4] =
+            [(&[], files), (&[false], files), (&[true, false], None), (&[true, true], memory)];
+        for (before, _) in all {
+            for (tls, expected) in all {
+                for (below, expected) in [(files, expected), (memory, memory)] {
+                    let acceptors = WorkerAcceptors::new(Acceptors::new());
+                    let network = Listeners::numbered([]).taking(below);
+                    let mut secure = Secure::new(network, acceptors, &listeners(before));
+                    secure.set_listeners(&listeners(tls));
+                    assert_eq!(secure.takes(), expected, "{tls:?} after {before:?}");
+                }
+            }
+        }
     }
 }

@@ -36,7 +36,7 @@ impl<F: Clone> Load<F> {
         let mut parts = [const { None }; PARTS];
         for (part, seen) in (0..).zip(open) {
             let Some(seen) = seen else { continue };
-            let is_small = (1..=tools.pool.size() as u64).contains(&seen.stat.size);
+            let is_small = (1..=tools.in_memory.max()).contains(&seen.stat.size);
             let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
             let body = match want.and_then(|want| tools.pool.take(want)) {
                 Some(buffer) => {

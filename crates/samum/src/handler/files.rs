@@ -11,7 +11,7 @@ use http::{
 };
 use media::Layout;
 use ring::{Completion, Fd};
-use sendfile::{Piece, Policy, Window};
+use sendfile::{Piece, Policy, Takes, Window};
 
 use super::listing::ListingProducer;
 use super::page;
@@ -105,6 +105,11 @@ impl Files {
     /// The next answer that was found since [`Found::Later`].
     pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         self.content.answers.pop_front()
+    }
+
+    /// Keeps the files in memory from now on that transports need there which take this: see [`Context::takes`].
+    pub(super) const fn set_takes(&mut self, takes: Option<Takes>) {
+        self.content.set_in_memory(InMemory::of(takes));
     }
 
     /// Serves a tree from another directory from now on, or responds with 503 if there is none. Responses that have

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
+use sendfile::Takes;
 
 use super::attach::{Authorizer, Wrapper};
 use super::files::Files;
@@ -378,6 +379,11 @@ impl Router {
         self.servings.replace(serving);
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
+    }
+
+    /// Has files in memory from now on as transports need them that take this: see [`Context::takes`].
+    pub(crate) const fn set_takes(&mut self, takes: Option<Takes>) {
+        self.files.set_takes(takes);
     }
 
     /// Removes the trees of servings that no request uses any more.

@@ -239,6 +239,8 @@ impl<S: Session, N: Network> Worker<S, N> {
         }
         let serving = self.shell.operator.servings.now();
         self.network.set_listeners(serving.snapshot.listeners());
+        self.shell.cx.takes = self.network.takes();
+        self.handler.set_takes(self.shell.cx.takes);
         // All of them, for their deadlines and limits are others now.
         for id in self.connections.ids() {
             self.act(id, |connection, tools| {

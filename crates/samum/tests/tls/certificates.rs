@@ -284,7 +284,7 @@ fn authorities_of_clients_are_read_again_when_they_change() {
     assert!(server.wait_for_stderr(said, SOON).is_some());
 }
 
-fn reload(tree: &Tree) -> Output {
+pub(super) fn reload(tree: &Tree) -> Output {
     let mut command = Command::new(SAMUM);
     command.arg("reload").arg("--control").arg(tree.path().join("control"));
     command.output().expect("it starts")

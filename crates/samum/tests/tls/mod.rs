@@ -2,6 +2,7 @@
 
 mod attacks;
 mod certificates;
+mod files;
 mod programs;
 
 use core::net::SocketAddr;
