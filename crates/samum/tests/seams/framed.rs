@@ -330,6 +330,8 @@ impl Outgoing for Work {
             if transport.is_blocked() {
                 break Progress::Blocked;
             }
+            // Resident bytes are there at once, for each lane as many.
+            self.fill(ring, disk, connection, false);
             while self.queue.unsent_ready() < BATCH_BYTES && self.next_frame() {}
             let before = budget;
             match transport.drain(ring, &mut self.queue, &mut budget) {
@@ -347,11 +349,7 @@ impl Outgoing for Work {
         if blocked {
             self.free_buffers();
         }
-        for lane in &mut self.lanes {
-            let owner = Owner { connection, lane: lane.id };
-            lane.stream.settle(disk, owner, blocked);
-            lane.stream.fill(ring, disk, owner, Takes::Memory, u64::from(!blocked));
-        }
+        self.fill(ring, disk, connection, blocked);
         progress
     }
 
@@ -392,6 +390,15 @@ impl Outgoing for Work {
 }
 
 impl Work {
+    /// Takes account of what was framed, and fills the lanes. Reads begin for those whose next bytes are not resident.
+    fn fill(&mut self, ring: &mut Ring, disk: &mut Disk, connection: u64, blocked: bool) {
+        for lane in &mut self.lanes {
+            let owner = Owner { connection, lane: lane.id };
+            lane.stream.settle(disk, owner, blocked);
+            lane.stream.fill(ring, disk, owner, Takes::Memory, u64::from(!blocked));
+        }
+    }
+
     /// Whether no more requests are read. Heads and errors are promised at once, so a peer that
     /// withdraws its requests and takes nothing must not go on asking.
     fn is_full(&self) -> bool {
