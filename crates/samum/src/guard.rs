@@ -46,6 +46,9 @@ pub(crate) enum Refusal {
     Conflict,
     /// The body is too long. The connection is to be closed, because the body will not be read.
     BodyTooLong,
+    /// The rules for clients of TLS have changed since the handshake. The connection is to be closed: the client has to
+    /// connect again.
+    Outdated,
 }
 
 impl Refusal {
@@ -56,6 +59,7 @@ impl Refusal {
             Self::Connections | Self::Requests(_) => Status::TooManyRequests,
             Self::Conflict => Status::BadRequest,
             Self::BodyTooLong => Status::ContentTooLarge,
+            Self::Outdated => Status::MisdirectedRequest,
         }
     }
 }

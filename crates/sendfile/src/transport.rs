@@ -67,6 +67,12 @@ pub trait Handshake: fmt::Debug {
     /// True if the keys are those of an earlier connection.
     fn is_resumed(&self) -> bool;
 
+    /// Returns whether the rules for clients have changed since, or the profile: a client that met the old ones has to
+    /// connect again. No request is answered any more, except by 421.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
     /// Returns whether requests for a host may come on this connection; `None` is a request without a host. If not, the
     /// request is answered 421 (RFC 9110 §15.5.20): for that host the client would have seen another certificate, or met
     /// other rules.

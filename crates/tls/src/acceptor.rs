@@ -104,6 +104,16 @@ impl Acceptor {
         Chosen { config: self.0.sites[site].config.clone(), site }
     }
 
+    /// Returns true if both are of the same configuration.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns true if a site has the profile and the rules for clients of a site of another configuration.
+    pub(crate) fn has_rules_of(&self, site: usize, other: &Self, of: usize) -> bool {
+        self.0.sites[site].rules == other.0.sites[of].rules
+    }
+
     /// Returns true if a client whose handshake chose the site `shown` may send requests for a host, which need not be a
     /// name in DNS. The site of such a host is chosen by the request and not known here, so it must not differ from any.
     pub(crate) fn permits(&self, shown: usize, host: Option<&str>) -> bool {

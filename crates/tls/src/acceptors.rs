@@ -1,6 +1,6 @@
 //! The settings of all listeners with TLS, which a reload or a renewed certificate replaces while workers use them.
 
-use core::cell::RefCell;
+use core::cell::{Cell, Ref, RefCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -43,7 +43,14 @@ pub struct WorkerAcceptors {
 /// A listener, as the handshakes of one worker use it.
 #[derive(Debug)]
 pub struct Listening {
+    number: u32,
+    /// The settings of the handshakes.
     pub(crate) acceptor: Acceptor,
+    shared: Arc<Acceptors>,
+    /// The generation that `latest` is of.
+    generation: Cell<u64>,
+    /// The settings of the latest handshakes of the listener.
+    latest: RefCell<Acceptor>,
     pub(crate) counters: Rc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
     url: Arc<str>,
@@ -92,7 +99,17 @@ impl WorkerAcceptors {
         let listening = |(number, tls): (&u32, &ListenerTls)| {
             let ListenerTls { acceptor, url } = tls.clone();
             let (counters, buffers) = (Rc::clone(&self.counters), Rc::clone(&self.buffers));
-            (*number, Rc::new(Listening { acceptor, counters, buffers, url }))
+            let listening = Listening {
+                number: *number,
+                latest: RefCell::new(acceptor.clone()),
+                acceptor,
+                shared: Arc::clone(&self.shared),
+                generation: Cell::new(self.generation),
+                counters,
+                buffers,
+                url,
+            };
+            (*number, Rc::new(listening))
         };
         self.listening = self.shared.all().iter().map(listening).collect();
     }
@@ -104,6 +121,18 @@ impl WorkerAcceptors {
 }
 
 impl Listening {
+    /// The settings of the latest handshakes, which a reload may have replaced since. If the listener was removed, they
+    /// are the last ones that it had.
+    pub(crate) fn latest(&self) -> Ref<'_, Acceptor> {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation != self.generation.replace(generation)
+            && let Some(tls) = self.shared.all().get(&self.number)
+        {
+            self.latest.replace(tls.acceptor.clone());
+        }
+        self.latest.borrow()
+    }
+
     /// The answer to a client that speaks something else than TLS: a response, if it is HTTP.
     pub(crate) fn answer_to_plain(&self, bytes: &[u8]) -> Vec<u8> {
         if !bytes.first().is_some_and(u8::is_ascii_uppercase) {

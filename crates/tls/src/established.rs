@@ -6,6 +6,7 @@ use rustls::server::ServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
+use crate::acceptor::Acceptor;
 use crate::acceptors::Listening;
 use crate::x509;
 
@@ -51,6 +52,14 @@ impl Established {
         &self.listening
     }
 
+    /// The index of the site that the client has named, in the latest configuration.
+    fn site_of(&self, latest: &Acceptor) -> usize {
+        if latest.is_same(&self.listening.acceptor) {
+            return self.site as usize;
+        }
+        latest.choose_by_name(self.server_name.as_deref()).site
+    }
+
     /// The memory of the facts, in bytes.
     pub(crate) fn weight(&self) -> usize {
         let texts = [&self.server_name, &self.client];
@@ -90,11 +99,18 @@ impl Handshake for Established {
         self.is_resumed
     }
 
+    fn is_outdated(&self) -> bool {
+        let (made, latest) = (&self.listening.acceptor, self.listening.latest());
+        !latest.is_same(made)
+            && !latest.has_rules_of(self.site_of(&latest), made, self.site as usize)
+    }
+
     fn permits(&self, host: Option<&str>) -> bool {
         let is_same = |name: &str| host.is_some_and(|host| host.eq_ignore_ascii_case(name));
         if self.server_name.as_deref().is_some_and(is_same) {
             return true;
         }
-        self.listening.acceptor.permits(self.site as usize, host)
+        let latest = self.listening.latest();
+        latest.permits(self.site_of(&latest), host)
     }
 }

@@ -347,6 +347,50 @@ fn a_reload_takes_new_certificates_or_changes_nothing() {
     });
 }
 
+/// A connection whose client has shown no certificate is of no use once the site demands one. What else a reload changes
+/// leaves it alone.
+#[test]
+fn a_reload_that_changes_the_rules_for_clients_ends_the_connections_of_before() {
+    on_both_drivers(|driver| {
+        let (authority, staff) = (Authority::new(), Authority::new());
+        let tree = Tree::new().file("www/index.html", "here");
+        authority.issue(&["a.example"]).put(&tree, "live");
+        tree.write("staff.pem", &*staff.pem());
+        let server = serve_config(&tree, &config(driver, LIVE, ""));
+        let address = tcp_address(&server);
+        let mut kept = authority.connect(address, "a.example").unwrap();
+        assert_eq!(kept.get("a.example", "/").unwrap(), b"here");
+
+        tree.write(
+            "samum.toml",
+            &*config(driver, LIVE, "headers = [{ set = { X-New = \"1\" } }]\n"),
+        );
+        assert!(reload(&tree).status.success());
+        assert_eq!(kept.get("a.example", "/").unwrap(), b"here");
+
+        let demanding = "{ certificate = \"live.pem\", key = \"live.key\", \
+                         client = { ca = \"staff.pem\" } }";
+        tree.write("samum.toml", &*config(driver, demanding, ""));
+        let output = reload(&tree);
+        assert!(output.status.success(), "{output:?}");
+        let error = kept.get("a.example", "/").unwrap_err().to_string();
+        assert!(
+            error.starts_with("http/1.1 421 ") && error.contains("connection: close"),
+            "{error}"
+        );
+        let client = staff.issue(&["alice"]);
+        let mut known = authority.connect_as(address, "a.example", Some(&client)).unwrap();
+        assert_eq!(known.get("a.example", "/").unwrap(), b"here");
+        // Another authority is another rule.
+        tree.write("staff.pem", &*authority.pem());
+        let is_outdated = || known.get("a.example", "/").is_err();
+        assert!(
+            wait_until(SOON, is_outdated),
+            "a certificate of an authority that is not trusted any more"
+        );
+    });
+}
+
 #[test]
 fn a_self_signed_certificate_is_told_by_its_fingerprint() {
     if let Err(reason) = run("openssl", &["version".as_ref()]) {

@@ -67,6 +67,8 @@ pub(super) fn admit(
         Err(Refusal::Requests(_)) => stats.limited_requests += 1,
         Err(Refusal::Conflict) => stats.forged_clients += 1,
         Err(Refusal::BodyTooLong) => stats.long_bodies += 1,
+        // Such a request was turned away before.
+        Err(Refusal::Outdated) => {}
     }
     client
 }

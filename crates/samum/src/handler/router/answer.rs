@@ -289,6 +289,7 @@ fn refused(refusal: Refusal) -> Response<'static> {
         Refusal::Connections => ("this address has too many connections", Some(1)),
         Refusal::Requests(seconds) => ("this address asks too often", Some(seconds.get())),
         Refusal::BodyTooLong => ("its body is too long", None),
+        Refusal::Outdated => ("the rules of its connection have changed; connect again", None),
     };
     let status = refusal.status();
     let mut head = bare(status);
@@ -296,7 +297,8 @@ fn refused(refusal: Refusal) -> Response<'static> {
         head.extra.push(b"Retry-After", seconds.to_string().as_bytes());
     }
     let mut response = page::refused(Reject { status, reason }, head);
-    response.terms.is_last = matches!(refusal, Refusal::Connections | Refusal::BodyTooLong);
+    response.terms.is_last =
+        matches!(refusal, Refusal::Connections | Refusal::BodyTooLong | Refusal::Outdated);
     response
 }
 

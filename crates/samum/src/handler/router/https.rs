@@ -7,10 +7,12 @@ use http::{Status, Target};
 use super::Router;
 use super::admit::told_scheme;
 use super::answer::{Answer, Moved, Outcome};
+use crate::guard::Refusal;
 use crate::handler::{Found, Request};
 use crate::serving::{Destination, Serving, ToHttps};
 use config::site::{SiteId, without_port};
 use session::forwarded::Scheme;
+use session::network::Handshake;
 use session::shell::Shell;
 
 /// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in it are sent
@@ -28,7 +30,12 @@ impl Router {
         site: SiteId,
         outcome: Outcome,
     ) -> Found<Answer> {
-        if is_misdirected(request) && !request.is_again {
+        let is_misdirected = match &outcome {
+            Outcome::Error(status) => *status == Status::MisdirectedRequest,
+            Outcome::Refused(refusal) => *refusal == Refusal::Outdated,
+            _ => false,
+        };
+        if is_misdirected && request.origin.handshake().is_some() && !request.is_again {
             shell.cx.stats.tls_misdirected += 1;
         }
         self.refuse(shell, request, serving, Destination { site, route: None }, outcome)
@@ -51,6 +58,9 @@ pub(super) fn turned_away(
     serving: &Serving,
     site: SiteId,
 ) -> Option<Outcome> {
+    if request.origin.handshake().is_some_and(Handshake::is_outdated) {
+        return Some(Outcome::Refused(Refusal::Outdated));
+    }
     if is_misdirected(request) {
         return Some(Outcome::Error(Status::MisdirectedRequest));
     }
