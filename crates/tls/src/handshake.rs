@@ -117,9 +117,10 @@ impl Handshake {
     /// Goes on with the settings of the site that the client names.
     fn choose(&mut self, accepted: Accepted, answer: &mut Vec<u8>) -> Result<(), Failed> {
         let chosen = self.listening.acceptor.choose(&accepted.client_hello());
-        let mut secrets = Secrets::take();
+        // Those of another handshake are none of this one's.
+        drop(Secrets::take());
         let begun = accepted.into_connection(chosen.config);
-        take_secrets(&mut secrets);
+        let secrets = Secrets::take();
         let connection = begun.map_err(|(_, alert)| tell(alert, answer))?;
         let site = chosen.site;
         self.step = Step::Chosen { connection: Box::new(connection), site, secrets };

@@ -318,8 +318,12 @@ impl<T: Transport> Transport for Tls<T> {
             return Ok(&[]);
         }
         let bytes = self.below.receive(bytes, &mut self.layer.records)?;
-        if let State::Open(open) = &self.layer.state {
-            self.layer.plain = open.established.listening().buffers.take_plain();
+        match &self.layer.state {
+            State::Shaking(_) => {}
+            State::Open(open) => {
+                self.layer.plain = open.established.listening().buffers.take_plain();
+            }
+            State::Broken => return Err(Failure::Gone),
         }
         self.layer.handle(bytes)?;
         Ok(&self.layer.plain)
