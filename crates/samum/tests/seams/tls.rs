@@ -13,7 +13,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ProtocolVersion, SignatureScheme,
+    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
+    ProtocolVersion, SignatureScheme,
 };
 use sendfile::KernelTcp;
 use tls::{
@@ -232,7 +233,8 @@ fn a_listener_with_tls_and_without_an_acceptor_says_nothing() {
     let mut worker = serve_over::<Http1, _>(&world, options(&site), without);
     let peer = world.connect();
     peer.send(b"GET /f HTTP/1.1\r\nHost: example.org\r\n\r\n");
-    assert!(run_until(&mut worker, || peer.end().is_some()));
+    pass(&mut worker, Duration::from_secs(1));
+    assert!(peer.end().is_some(), "at once, and not when its time is over");
     assert_eq!(peer.received_bytes(), 0);
 }
 
@@ -277,5 +279,122 @@ fn the_server_knows_what_the_handshake_has_said() {
             client.received().ends_with(b"hello")
         }));
         assert_eq!(client.connection.protocol_version(), Some(version));
+    }
+}
+
+/// A world with a file, the worker that serves it, and a client of TLS 1.3 (an even seed) or 1.2.
+macro_rules! stage {
+    ($len:expr, $seed:expr => $world:ident, $worker:ident, $client:ident) => {
+        let site = Site::new("hello").file("f", vec![BODY; $len]);
+        let $world = make_world(config(1), &site);
+        let mut $worker = serve_over::<Http1, _>(&$world, options(&site), make);
+        let mut $client = TlsClient::new(Rc::new($world.connect()), $seed);
+    };
+}
+
+/// A byte that no head has.
+const BODY: u8 = 1;
+
+const REQUEST: &[u8] = b"GET /f HTTP/1.1\r\nHost: example.org\r\n\r\n";
+
+/// The bytes of bodies that a client has.
+fn bodies(client: &TlsClient) -> usize {
+    client.received().iter().filter(|byte| **byte == BODY).count()
+}
+
+#[test]
+fn rfc8446_4_6_3_a_client_may_change_its_keys_and_asks_for_new_ones() {
+    stage!(100_000, 0 => world, worker, client);
+    client.send(REQUEST);
+    let mut expected = 0;
+    for _ in 0..40 {
+        expected += 100_000;
+        let is_whole = run_until(&mut worker, || {
+            client.look();
+            bodies(&client) >= expected
+        });
+        assert!(is_whole);
+        // It asks for the server's new keys, too; without them it would not open what follows.
+        client.connection.refresh_traffic_keys().expect("a connection of TLS 1.3");
+        client.send(REQUEST);
+    }
+    drop(world);
+}
+
+#[test]
+fn new_keys_are_sent_even_if_there_is_nothing_else() {
+    stage!(5, 0 => world, worker, client);
+    client.send(REQUEST);
+    assert!(run_until(&mut worker, || {
+        client.look();
+        bodies(&client) == 5
+    }));
+    let before = client.peer.received_bytes();
+    for _ in 0..5 {
+        client.connection.refresh_traffic_keys().expect("a connection of TLS 1.3");
+    }
+    client.flush();
+    pass(&mut worker, Duration::from_secs(1));
+    // A head, a message, a type, a tag: however often the client has asked.
+    assert_eq!(client.peer.received_bytes() - before, 5 + 5 + 1 + 16);
+    client.send(REQUEST);
+    assert!(run_until(&mut worker, || {
+        client.look();
+        bodies(&client) == 10
+    }));
+    drop(world);
+}
+
+#[test]
+fn a_record_that_was_changed_on_its_way_ends_the_connection_with_an_alert() {
+    for seed in [0, 1] {
+        stage!(5, seed => world, worker, client);
+        client.send(REQUEST);
+        assert!(run_until(&mut worker, || {
+            client.look();
+            bodies(&client) == 5
+        }));
+        client.connection.writer().write_all(REQUEST).expect("no limit");
+        let mut record = Vec::new();
+        client.connection.write_tls(&mut record).expect("a vector");
+        *record.last_mut().expect("a tag") ^= 1;
+        client.peer.send(&record);
+        assert!(run_until(&mut worker, || client.peer.end().is_some()));
+        let bytes = client.peer.take();
+        client.connection.read_tls(&mut &bytes[..]).expect("a record");
+        let told = client.connection.process_new_packets();
+        assert_eq!(told, Err(Error::AlertReceived(AlertDescription::BadRecordMac)));
+        drop(world);
+    }
+}
+
+#[test]
+fn an_idle_connection_has_little_more_than_its_keys() {
+    for seed in [0, 1] {
+        stage!(300_000, seed => world, worker, client);
+        client.send(REQUEST);
+        assert!(run_until(&mut worker, || {
+            client.look();
+            bodies(&client) == 300_000
+        }));
+        pass(&mut worker, Duration::from_secs(1));
+        assert!(worker.held().0 <= 500, "{:?}", worker.held());
+        drop(world);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_the_memory_of_one_batch_at_most() {
+    for seed in [0, 1] {
+        stage!(3_000_000, seed => world, worker, client);
+        client.send(REQUEST);
+        assert!(run_until(&mut worker, || {
+            client.look();
+            !client.received().is_empty()
+        }));
+        client.peer.stop_reading();
+        pass(&mut worker, Duration::from_secs(1));
+        assert!(worker.held().0 < 80_000, "{:?}", worker.held());
+        drop(world);
     }
 }
