@@ -94,7 +94,8 @@ pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
         // SAFETY: all zero is a `msghdr` without a name, bytes and control data.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
+        // The type of lengths here is `size_t` in glibc, and `socklen_t` in musl and in POSIX.
+        message.msg_controllen = size_of_val(&control) as _;
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         // SAFETY: the kernel writes at most `msg_controllen` bytes to `control`, and no others.
         let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
@@ -109,13 +110,13 @@ pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
         let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
         while !header.is_null() {
             // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return pointers to whole headers within `control`.
-            let libc::cmsghdr { cmsg_level, cmsg_type, cmsg_len } = unsafe { *header };
+            let libc::cmsghdr { cmsg_level, cmsg_type, cmsg_len, .. } = unsafe { *header };
             let is_error = matches!(
                 (cmsg_level, cmsg_type),
                 (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
             );
             // SAFETY: CMSG_LEN only computes.
-            let whole = unsafe { libc::CMSG_LEN(ERROR_BYTES) } as usize;
+            let whole = unsafe { libc::CMSG_LEN(ERROR_BYTES) } as _;
             if is_error && cmsg_len >= whole {
                 // SAFETY: `cmsg_len` says that the data begins with a `sock_extended_err`.
                 let data = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
