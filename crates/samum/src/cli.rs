@@ -134,7 +134,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     send are not in the page cache, sendfile reports that the socket is full (EAGAIN), a thread reads \
     the file, and the server's own event loop is woken when the bytes can be sent. Cached files are sent \
     as without the library. The library is searched at SAMUM_PRELOAD_LIB=PATH if that is set, else \
-    beside samum and in ../lib.\n\n\
+    beside samum, in ../lib and in ../lib/samum.\n\n\
     It helps servers that send files by sendfile(2) to nonblocking sockets and wait with epoll, poll \
     or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM), webfsd.\n\n\
     It does not change, and does not help: files that the program reads into memory (nginx with \

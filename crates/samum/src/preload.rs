@@ -57,7 +57,8 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Finds the library: at the path in the environment, else beside this program, else in `../lib`.
+/// Finds the library: at the path in the environment, else beside this program, else in `../lib` or `../lib/samum`, where
+/// the Debian package has it.
 fn library() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(LIBRARY_VARIABLE) {
         let path = absolute(Path::new(&path))?;
@@ -70,10 +71,11 @@ fn library() -> Result<PathBuf, String> {
     let program =
         env::current_exe().map_err(|error| format!("cannot tell where samum is: {error}"))?;
     let directory = program.parent().unwrap_or_else(|| Path::new("/"));
-    let places = [directory.join(LIBRARY), directory.join("../lib").join(LIBRARY)];
+    let places = [".", "../lib", "../lib/samum"].map(|place| directory.join(place).join(LIBRARY));
     places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         format!(
-            "{LIBRARY} is neither in {} nor in ../lib beside it; set {LIBRARY_VARIABLE}=PATH",
+            "{LIBRARY} is neither in {} nor in ../lib or ../lib/samum beside it (the Debian package samum-preload \
+             has it); set {LIBRARY_VARIABLE}=PATH",
             directory.display()
         )
     })
