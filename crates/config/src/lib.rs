@@ -147,7 +147,7 @@ pub struct Server {
     pub congestion: Congestion,
     /// The record of their frames.
     pub capture: Option<Capture>,
-    /// The socket for `samum reload` and `samum stack`.
+    /// The socket for `samum reload`, `samum health` and `samum stack`.
     pub control: Option<PathBuf>,
     /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
     /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that

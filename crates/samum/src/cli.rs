@@ -51,6 +51,9 @@ pub enum Command {
     /// Have a running server load its configuration again
     #[command(long_about = RELOAD_ABOUT)]
     Reload(Reload),
+    /// Ask a running server whether it is healthy
+    #[command(long_about = HEALTH_ABOUT)]
+    Health(Health),
     /// Show the state of a running server's own TCP/IP stacks (--interface)
     #[command(long_about = STACK_ABOUT)]
     Stack(StackArgs),
@@ -108,6 +111,19 @@ const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\
 /// The arguments of `samum reload`.
 #[derive(Debug, Args)]
 pub struct Reload {
+    /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+const HEALTH_ABOUT: &str = "Ask a running server whether it is healthy.\n\n\
+    The exit code is 0 if each worker of the server has ended a turn within 2 seconds, and the server is not shutting \
+    down. Otherwise it is 1, and a sentence on standard error says why; so it is if no server answers within 5 \
+    seconds. A disk or an upstream that does not answer is no reason: the workers turn meanwhile.";
+
+/// The arguments of `samum health`.
+#[derive(Debug, Args)]
+pub struct Health {
     /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

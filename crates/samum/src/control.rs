@@ -1,6 +1,7 @@
 //! Passes orders to the workers from threads that may sleep. A worker must not sleep, so it opens no file itself and
 //! takes no lock to receive its orders.
 
+use core::iter;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::io;
@@ -37,6 +38,9 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 /// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
+/// The time in which each worker of a healthy server ends a turn and takes its orders. A turn takes 5 ms at most.
+const TURN_MAX: Duration = Duration::from_secs(2);
+
 /// The time for a worker to carry out the orders that it has got.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
@@ -49,6 +53,8 @@ pub(crate) enum Order {
     Log(Log, OwnedFd),
     /// A report on the state of its stack, with its connections or without, if it has a stack.
     Report(Sender<String>, bool),
+    /// The question whether a worker still turns. The answer is its number, which is given here.
+    Turn(usize, Sender<usize>),
     /// No action. The sender is dropped when all earlier orders have been carried out.
     Mark { _done: Sender<()> },
     /// Another directory for one of the roots of the snapshot, or none.
@@ -143,9 +149,38 @@ impl Workers {
         drop(sender);
         let deadline = Instant::now() + REPORT_MAX;
         let next = || reports.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        let mut all: Vec<_> = core::iter::from_fn(next).collect();
+        let mut all: Vec<_> = iter::from_fn(next).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Checks that the server is healthy: it is not shutting down, and each worker ends a turn within [`TURN_MAX`].
+    /// Returns the number of workers.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub(crate) fn check_health(&self) -> Result<usize, String> {
+        // An order that sees no stop yet is carried out during the shutdown, too.
+        if self.state.load(Ordering::Relaxed) & STOP != 0 {
+            return Err("the server is shutting down".to_owned());
+        }
+        let count = self.orders.len();
+        let (sender, turns) = mpsc::channel();
+        let orders = (0..count).map(|number| Order::Turn(number, sender.clone()));
+        // A worker that takes no order has no answer, either.
+        let _ = self.give(orders, Duration::ZERO);
+        drop(sender);
+        let deadline = Instant::now() + TURN_MAX;
+        let next = || turns.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        let turned: Vec<_> = iter::from_fn(next).collect();
+        match (0..count).find(|number| !turned.contains(number)) {
+            None => Ok(count),
+            Some(number) => Err(format!(
+                "worker-{number} does not turn: it has taken no order for {} s",
+                TURN_MAX.as_secs()
+            )),
+        }
     }
 
     /// Gives each worker its configuration, and waits at most [`FINISH_MAX`] until all serve it: a client that comes
@@ -252,6 +287,10 @@ impl Inbox {
                         let _ = sender.send(report);
                     }
                 }
+                Order::Turn(number, sender) => {
+                    // The call fails if the time for the answer is over.
+                    let _ = sender.send(number);
+                }
                 Order::Mark { .. } => {}
                 Order::Log(log, file) => worker.replace_log(&log, file),
                 Order::Root(root, directory) => {
@@ -289,5 +328,38 @@ mod tests {
             assert!(workers.give([Order::Mark { _done: done }], Duration::ZERO).is_ok());
         }
         assert!(!workers.finish());
+    }
+
+    #[test]
+    fn a_server_is_healthy_while_each_worker_turns_and_it_does_not_shut_down() {
+        let (workers, inboxes) = Workers::new(2);
+        let [one, two] = <[Inbox; 2]>::try_from(inboxes).unwrap();
+        let turn = |inbox: Inbox, turns: usize| {
+            thread::spawn(move || {
+                for order in inbox.orders.iter().take(turns) {
+                    let Order::Turn(number, sender) = order else { panic!("{order:?}") };
+                    let _ = sender.send(number);
+                }
+                thread::sleep(2 * TURN_MAX);
+            })
+        };
+        let _threads = (turn(one, 9), turn(two, 1));
+        assert_eq!(workers.check_health(), Ok(2));
+        let started = Instant::now();
+        let error = workers.check_health().unwrap_err();
+        assert!(error.starts_with("worker-1 does not turn"), "{error}");
+        assert!((TURN_MAX..2 * TURN_MAX).contains(&started.elapsed()), "{:?}", started.elapsed());
+        workers.stop();
+        assert_eq!(workers.check_health(), Err("the server is shutting down".to_owned()));
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_orders_or_has_ended_is_not_healthy() {
+        let (workers, inboxes) = Workers::new(1);
+        let mark = || Order::Mark { _done: mpsc::channel().0 };
+        while workers.give([mark()], Duration::ZERO).is_ok() {}
+        assert!(workers.check_health().is_err());
+        drop(inboxes);
+        assert!(workers.check_health().is_err());
     }
 }

@@ -1,19 +1,22 @@
-//! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum stack`).
+//! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum health`, `samum stack`).
 //!
 //! A command is a line, and so is its reply: `ok` and a text, or `error` and a text. The text for `reload` has the hash
-//! of the loaded configuration, and a line for each warning. The text for `stack` and `stack connections` has the state
-//! of the interfaces' stacks. In a text a line feed is `\n`, and a backslash is `\\`.
+//! of the loaded configuration, and a line for each warning. The text for `health` has the number of workers that turn.
+//! The text for `stack` and `stack connections` has the state of the interfaces' stacks. In a text a line feed is `\n`,
+//! and a backslash is `\\`.
 
 use core::time::Duration;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread;
 use std::time::Instant;
 
-use rustix::net::SocketAddrUnix;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Uid, geteuid};
 
 use crate::control::Workers;
@@ -27,16 +30,23 @@ const MODE: u32 = 0o600;
 /// The directory of the socket, unless systemd has given the server another one.
 const DIRECTORY: &str = "/run/samum";
 const NAME: &str = "control.sock";
-/// Clients that may wait, because they are served one after the other.
+/// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
+/// Clients that are served at once: a reload may wait for a disk, and meanwhile the health of the server can be asked.
+/// Further clients get an error.
+const CLIENTS_MAX: usize = 16;
 /// The most bytes of a command.
 const COMMAND_MAX: usize = 64;
 /// The most bytes of a reply. A longer text is cut.
 const ANSWER_MAX: usize = 64 * 1024;
 /// The time for a client to send its command, or to take its reply.
 const CLIENT_MAX: Duration = Duration::from_secs(5);
-/// The time for a reload. The reload goes on after that, but the next client is served.
+/// The time for a reload. The reload goes on after that, but its client gets an error.
 const RELOAD_MAX: Duration = Duration::from_secs(60);
+/// The time for the reply to `health`. A server that was stopped (SIGSTOP) or hangs as a whole never replies.
+const HEALTH_MAX: Duration = Duration::from_secs(5);
+/// The time for other replies. Other reloads may be done first.
+const REPLY_MAX: Duration = Duration::from_secs(2 * RELOAD_MAX.as_secs());
 
 /// The path of the control socket, unless the configuration has another.
 #[must_use]
@@ -81,22 +91,35 @@ pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     Ok((listener, file))
 }
 
-/// Serves one client after the other as long as the process runs.
+/// Serves clients as long as the process runs, each on a thread of its own.
 pub(crate) fn serve(
     listener: &UnixListener,
     reloads: &SyncSender<Option<Reply>>,
     workers: &Workers,
 ) {
-    for client in listener.incoming() {
-        match client {
-            Ok(client) => {
+    // Each client that is served has a reference.
+    let served = Arc::new(());
+    thread::scope(|scope| {
+        for client in listener.incoming() {
+            let Ok(client) = client else {
+                // Without free descriptors a client waits until others are closed.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if Arc::strong_count(&served) > CLIENTS_MAX {
                 // The call fails if the client has gone.
-                let _ = serve_one(&client, reloads, workers);
+                let _ = answer(&client, Err("too many commands at once; try again later"));
+                continue;
             }
-            // Without free descriptors a client waits until others are closed.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            let place = Arc::clone(&served);
+            let serve = move || {
+                let _ = serve_one(&client, reloads, workers);
+                drop(place);
+            };
+            // Without a thread the connection is closed, and the client says that there was no answer.
+            let _ = thread::Builder::new().name("command".to_owned()).spawn_scoped(scope, serve);
         }
-    }
+    });
 }
 
 fn serve_one(
@@ -113,9 +136,14 @@ fn serve_one(
             let result = reload(reloads);
             answer(client, result.as_deref().map_err(|error| &error[..]))
         }
+        Some(b"health") => match workers.check_health() {
+            Ok(1) => answer(client, Ok("1 worker turns\n")),
+            Ok(count) => answer(client, Ok(&format!("{count} workers turn\n"))),
+            Err(why) => answer(client, Err(&why)),
+        },
         Some(b"stack") => answer(client, Ok(&reports(workers, false))),
         Some(b"stack connections") => answer(client, Ok(&reports(workers, true))),
-        Some(_) => answer(client, Err("unknown command; there are `reload` and `stack`")),
+        Some(_) => answer(client, Err("unknown command; there are `reload`, `health` and `stack`")),
         None => Ok(()),
     }
 }
@@ -207,7 +235,17 @@ fn read_line(
 ///
 /// A message for the operator.
 pub fn ask_for_reload(path: &Path) -> Result<String, String> {
-    ask(path, "reload")
+    ask(path, "reload", REPLY_MAX)
+}
+
+/// Asks the server at a control socket for its health (`samum health`): whether all workers turn, and it does not shut
+/// down. Returns a line that says so. The answer comes within 5 s, or there is an error.
+///
+/// # Errors
+///
+/// A message for the operator, also if the server is not healthy.
+pub fn ask_for_health(path: &Path) -> Result<String, String> {
+    ask(path, "health", HEALTH_MAX)
 }
 
 /// Asks the server at a control socket for the state of its own TCP/IP stacks (`samum stack`), with their
@@ -217,12 +255,14 @@ pub fn ask_for_reload(path: &Path) -> Result<String, String> {
 ///
 /// A message for the operator.
 pub fn ask_for_stacks(path: &Path, has_connections: bool) -> Result<String, String> {
-    ask(path, if has_connections { "stack connections" } else { "stack" })
+    ask(path, if has_connections { "stack connections" } else { "stack" }, REPLY_MAX)
 }
 
-fn ask(path: &Path, command: &str) -> Result<String, String> {
+fn ask(path: &Path, command: &str, patience: Duration) -> Result<String, String> {
     let shown = path.display();
-    let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+    let silent =
+        || format!("the server at {shown} has not answered within {} s", patience.as_secs());
+    let stream = connect(path, patience).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
             "no server listens at the control socket {shown} (`--control PATH` names another; a server \
              without a configuration file has none)"
@@ -231,19 +271,33 @@ fn ask(path: &Path, command: &str) -> Result<String, String> {
             "cannot connect to the control socket {shown}: permission denied (only the user of the server \
              and root may)"
         ),
+        io::ErrorKind::WouldBlock => silent(),
         _ => format!("cannot connect to the control socket {shown}: {}", words(&error)),
     })?;
-    let lost = |error: io::Error| format!("no answer at the control socket {shown}: {error}");
+    let lost = |error: io::Error| match error.kind() {
+        // A time that is over has either kind (read(2), `read_line`).
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(),
+        _ => format!("no answer at the control socket {shown}: {error}"),
+    };
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());
     (&stream).write_all(format!("{command}\n").as_bytes()).map_err(lost)?;
-    // An earlier client may take as long.
-    let line = read_line(&stream, ANSWER_MAX, 2 * RELOAD_MAX).map_err(lost)?.ok_or_else(ended)?;
+    let line = read_line(&stream, ANSWER_MAX, patience).map_err(lost)?.ok_or_else(ended)?;
     let line = String::from_utf8_lossy(&line);
     match line.split_once(' ') {
         Some(("ok", text)) => Ok(unescape(text)),
         Some(("error", text)) => Err(unescape(text)),
         _ => Err(format!("no samum that understands `{command}` listens at {shown}")),
     }
+}
+
+/// Connects to a control socket, and waits at most `patience` for a place in its queue.
+fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Linux uses the time for sends in connect(2), too (`unix_stream_connect` in net/unix/af_unix.c).
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 fn unescape(text: &str) -> String {
@@ -261,7 +315,6 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     /// Sends bytes to the control socket of a server whose next reload has this result.
     fn ask(bytes: &[u8], result: Result<&str, &str>) -> String {
@@ -298,6 +351,40 @@ mod tests {
     fn without_interfaces_there_is_no_stack() {
         let answer = ask(b"stack connections\n", Ok(""));
         assert_eq!(answer, "ok no interface is served (--interface)\\n\n");
+    }
+
+    #[test]
+    fn a_server_that_takes_no_clients_is_not_healthy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let (_listener, _file) = open(&path).unwrap();
+        let patience = Duration::from_millis(50);
+        // First the clients wait for an answer; later there is no place in the queue.
+        for count in 0..BACKLOG + 4 {
+            let started = Instant::now();
+            // A client that has gone keeps its place.
+            let error = super::ask(&path, "health", patience).unwrap_err();
+            assert!(error.contains("has not answered within"), "{count}: {error}");
+            assert!(started.elapsed() < HEALTH_MAX, "{:?}", started.elapsed());
+        }
+    }
+
+    #[test]
+    fn a_command_that_waits_does_not_keep_others_from_being_served() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let (listener, _file) = open(&path).unwrap();
+        // No thread takes the requests for reloads.
+        let (reloads, _requests) = mpsc::sync_channel(CLIENTS_MAX);
+        let reload = || {
+            let client = UnixStream::connect(&path).unwrap();
+            (&client).write_all(b"reload\n").unwrap();
+            client
+        };
+        // It serves until the process of the test ends.
+        thread::spawn(move || serve(&listener, &reloads, &Workers::new(0).0));
+        let _waiting: Vec<_> = (1..CLIENTS_MAX).map(|_| reload()).collect();
+        assert_eq!(ask_for_health(&path).unwrap(), "0 workers turn\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use config::file::Errors;
 use config::{Message, reference};
-use samum::cli::{Cli, Command, ManPage, Reload, StackArgs};
+use samum::cli::{Cli, Command, Health, ManPage, Reload, StackArgs};
 use samum::{control_socket, preload, server};
 
 fn main() -> ExitCode {
@@ -28,6 +28,10 @@ fn main() -> ExitCode {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_reload(&control)
                 .and_then(|text| print(format!("loaded the configuration {text}\n").as_bytes()))
+        }
+        Command::Health(Health { control }) => {
+            let control = control.unwrap_or_else(control_socket::default_path);
+            control_socket::ask_for_health(&control).and_then(|text| print(text.as_bytes()))
         }
         Command::Stack(StackArgs { control, connections }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
@@ -84,7 +88,7 @@ fn man() -> Result<(), String> {
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
         for sub in command.get_subcommands().filter(|sub| {
-            ["serve", "check", "reload", "stack", "preload"].contains(&sub.get_name())
+            ["serve", "check", "reload", "health", "stack", "preload"].contains(&sub.get_name())
         }) {
             let man = clap_mangen::Man::new(sub.clone());
             writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;

@@ -123,7 +123,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "path",
         default: "none",
         example: r#""/run/samum/control.sock""#,
-        doc: "The Unix socket for `samum reload` and `samum stack`, which only the user of the server may use. Without this key it is \
+        doc: "The Unix socket for `samum reload`, `samum health` and `samum stack`, which only the user of the server may use. Without this key it is \
               `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
         read: |draft, node, notes| {
             if let Some(path) = node.file(notes) {

@@ -7,6 +7,7 @@ mod control_group;
 mod deploys;
 mod descriptors;
 mod disk;
+mod health;
 mod listeners;
 mod log;
 mod memory;
