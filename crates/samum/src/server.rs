@@ -1,6 +1,7 @@
 //! Starts all workers, carries out signals, and shuts down.
 
 mod exit;
+mod reach;
 mod signals;
 mod start;
 
@@ -98,6 +99,9 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
     texts.iter().chain(&said).for_each(|text| say(text));
     warnings.iter().for_each(say_about);
+    if let Some(place) = reach::Place::of_process() {
+        say(&reach::describe(place, snapshot.listeners(), &ports));
+    }
     let from_files = source.is_some().then_some(&loaded);
     announce(&snapshot, from_files, shares, server.tuning.connections_max, &driver);
 

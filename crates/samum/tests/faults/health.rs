@@ -1,4 +1,5 @@
-//! `samum health`: the server says whether it is healthy, also one that cannot say it any more.
+//! `samum health`: the server says whether it is healthy, also one that cannot say it any more; and from where it can be
+//! reached.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -140,4 +141,29 @@ fn without_a_server_nothing_is_healthy_and_wrong_arguments_are_errors_of_their_o
     assert!(stderr.contains("no server listens at the control socket"), "{stderr}");
     let (code, _, stderr) = outcome(Command::new(SAMUM).args(["health", "now"]));
     assert_eq!(code, Some(2), "{stderr}");
+}
+
+#[test]
+fn a_unit_and_a_container_say_from_where_they_can_be_reached() {
+    let tree = Tree::new();
+    let arguments = ["serve", "--threads", "1", "--listen"];
+    for (listen, expected) in [
+        // The test itself may run in a container.
+        ("127.0.0.1:0", "not reachable from outside th"),
+        ("0.0.0.0:0", "reachable from outside, unless a firewall forbids it: http://0.0.0.0:"),
+    ] {
+        let mut unit = Command::new(SAMUM);
+        unit.args(arguments).arg(listen).arg(tree.path()).env("INVOCATION_ID", "0123456789abcdef");
+        let server = Server::spawn(&mut unit).expect("the server starts");
+        let line = server.wait_for_stderr("reachable from outside", SOON).expect("it is said");
+        assert!(line.contains(expected), "{line}");
+    }
+    let is_pid_1 =
+        crate::common::run("unshare", &["--fork".as_ref(), "--pid".as_ref(), "true".as_ref()]);
+    or_skip!(is_pid_1);
+    let mut container = Command::new("unshare");
+    container.args(["--fork", "--pid", "--kill-child", SAMUM]).args(arguments).arg("127.0.0.1:0");
+    let server = Server::spawn(container.arg(tree.path())).expect("the server starts");
+    let line = server.wait_for_stderr("reachable from outside", SOON).expect("it is said");
+    assert!(line.contains("not reachable from outside the container"), "{line}");
 }
