@@ -6,7 +6,7 @@
 //! comes does not see that. Sends are direct calls and no operations of the ring: a bare io_uring server sent no
 //! cheaper through its ring, and a direct call leaves nothing in flight that would have to be cancelled.
 //!
-//! A transport that takes memory only would read a larger file for each request. If a worker has such transports beside
+//! A transport that takes memory only would copy or read a larger file for each request. If a worker has such transports
 //! others, files between the two limits are in memory and open, and each response leaves as its connection takes it.
 //!
 //! | bytes | transports take files | memory only | some this, some that |
@@ -20,7 +20,7 @@ use sendfile::Takes;
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
 /// larger files `sendfile` is cheaper.
 const BYTES_MAX: u64 = 32 * 1024;
-/// The same where transports take memory only: a larger file is read for each request.
+/// The same where transports take memory only: a larger file is copied or read for each request.
 pub(crate) const BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
 
 /// The sizes of files that are kept in memory.

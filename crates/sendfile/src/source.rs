@@ -53,8 +53,8 @@ const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
 /// the device hardly less; and a window does not grow unless it is filled. A new window is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
-/// The bytes that a stream has ready after a copy. Half of the second-level cache of small processors. TLS seals as many
-/// at once. With 64, 128 and 256 KiB, 1 GiB over TLS cost the same.
+/// The bytes that a stream has ready after a copy, as many as TLS seals at once. They stay in the second-level cache of a
+/// processor until they are sent.
 const COPY_BYTES: u64 = 64 * 1024;
 
 /// The time after which a peer that acknowledges nothing no longer keeps other streams waiting for its memory. Three
@@ -300,7 +300,7 @@ impl FileSource {
     /// Fills promises. If the first gap is resident, at most as much of it is lent that `budget` bytes are ready; for
     /// transports that take memory only, while fewer than `budget` bytes are ready, as much of it is copied that 64 KiB
     /// are. Otherwise reads begin, as far as the window goes. A `budget` of 0 means that nothing can be sent now: nothing
-    /// is lent or copied.
+    /// is lent or copied. Look for ready bytes afterwards: nothing reports those that were resident.
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
 //! Responses on their way to one peer: a queue, and the source that fills it.
 //!
 //! A pump stops when the stream is drained, when the peer takes no more, when bytes must come from the disk, when the
-//! quantum of the worker turn is used up (1 MiB and a head, from any source), or when the stream has failed. A failure
-//! says its cause: the peer, the file, the memory, or a bug of ours.
+//! quantum of the worker turn is used up (1 MiB and a head from any source, or less if it is copied), or when the stream
+//! has failed. A failure says its cause: the peer, the file, the memory, or a bug of ours.
 //!
 //! A stream is known by its owner: a connection and a lane. HTTP/2 needs several lanes: their streams take memory only
 //! and are merged into frames. A lane that waits is passed over, and a lane that fails ends alone.
@@ -25,6 +25,9 @@ use crate::transport::{Drained, Takes, Transport};
 /// its head, some 100 us of a core. A file that leaves in several turns costs more, because between its turns its data
 /// leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
+/// The same for transports that take memory only. Each byte is copied, and sealed or sent by code of ours, which takes a
+/// core some 100 us, too. The largest response in memory leaves in one turn.
+const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
 /// The end of a pump.
 #[derive(Debug, PartialEq, Eq)]
@@ -198,8 +201,8 @@ impl Stream {
         self.files.settle(&mut self.queue, disk, owner, blocked);
     }
 
-    /// Sends at most 1 MiB and 64 KiB: fill, drain, settle, and again, until nothing more can be done
-    /// now.
+    /// Sends at most 1 MiB and 64 KiB, or 320 KiB if the transport takes memory only: fill, drain, settle, and again, until
+    /// nothing more can be done now.
     pub fn pump(
         &mut self,
         ring: &mut Ring,
@@ -210,7 +213,10 @@ impl Stream {
         let Self { queue, files, .. } = self;
         let (takes, window) = (transport.takes(), transport.window());
         let mut cx = FillCx { ring, disk, owner, takes, window };
-        let mut budget = TURN_BYTES;
+        let mut budget = match takes {
+            Takes::Files => TURN_BYTES,
+            Takes::Memory => TURN_BYTES_OF_MEMORY,
+        };
         let progress = loop {
             if transport.is_blocked() {
                 files.settle(queue, cx.disk, owner, true);

@@ -78,7 +78,11 @@ impl Setup {
     /// Sends until the stream ends.
     fn finish(&mut self) -> Progress {
         loop {
-            match self.pump() {
+            let before = self.stream.sent();
+            let progress = self.pump();
+            let sent = self.stream.sent() - before;
+            assert!(sent <= 320 * 1024, "{sent} bytes in a turn");
+            match progress {
                 Progress::More => {}
                 Progress::Blocked | Progress::Waiting => self.wait(),
                 end => {
@@ -114,6 +118,9 @@ fn what_is_resident_is_copied_and_not_read() {
         for caching in [Caching::Always, Caching::Popular, Caching::Never] {
             let (_dir, path) = file();
             let (mut setup, theirs) = Setup::new(choice, &path);
+            // It takes more than a turn at once.
+            let socket = setup.transport.socket().os();
+            rustix::net::sockopt::set_socket_send_buffer_size(socket, 4 << 20).unwrap();
             let all = reader(theirs);
             setup.push(caching);
             assert_eq!(setup.finish(), Progress::Drained);
@@ -131,8 +138,9 @@ fn what_is_missing_is_read_behind_what_is_resident() {
     for choice in DRIVERS {
         let (_dir, path) = file();
         testkit::evict(&path);
-        let mut first = vec![0; 500_000];
-        StdFile::open(&path).unwrap().read_exact(&mut first).unwrap();
+        let mut resident = StdFile::open(&path).unwrap();
+        rustix::fs::fadvise(&resident, 0, None, rustix::fs::Advice::Random).unwrap();
+        resident.read_exact(&mut vec![0; 500_000]).unwrap();
         let (mut setup, theirs) = Setup::new(choice, &path);
         let all = reader(theirs);
         setup.push(Caching::Always);

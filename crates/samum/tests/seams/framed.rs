@@ -330,7 +330,6 @@ impl Outgoing for Work {
             if transport.is_blocked() {
                 break Progress::Blocked;
             }
-            // Resident bytes are there at once, for each lane as many.
             self.fill(ring, disk, connection, false);
             while self.queue.unsent_ready() < BATCH_BYTES && self.next_frame() {}
             let before = budget;
@@ -345,11 +344,10 @@ impl Outgoing for Work {
                 Drained::Failed(failure) => return Progress::Failed(failure),
             }
         };
-        let blocked = progress == Progress::Blocked;
-        if blocked {
+        if progress == Progress::Blocked {
             self.free_buffers();
+            self.fill(ring, disk, connection, true);
         }
-        self.fill(ring, disk, connection, blocked);
         progress
     }
 
@@ -390,15 +388,6 @@ impl Outgoing for Work {
 }
 
 impl Work {
-    /// Takes account of what was framed, and fills the lanes. Reads begin for those whose next bytes are not resident.
-    fn fill(&mut self, ring: &mut Ring, disk: &mut Disk, connection: u64, blocked: bool) {
-        for lane in &mut self.lanes {
-            let owner = Owner { connection, lane: lane.id };
-            lane.stream.settle(disk, owner, blocked);
-            lane.stream.fill(ring, disk, owner, Takes::Memory, u64::from(!blocked));
-        }
-    }
-
     /// Whether no more requests are read. Heads and errors are promised at once, so a peer that
     /// withdraws its requests and takes nothing must not go on asking.
     fn is_full(&self) -> bool {
@@ -408,6 +397,16 @@ impl Work {
 
     fn lane(&mut self, id: u32) -> Option<&mut Lane> {
         self.lanes.iter_mut().find(|lane| lane.id == id)
+    }
+
+    /// Fills the lanes. A lane that has nothing ready gets something before the others have sent all of theirs, if it is
+    /// resident.
+    fn fill(&mut self, ring: &mut Ring, disk: &mut Disk, connection: u64, blocked: bool) {
+        for lane in &mut self.lanes {
+            let owner = Owner { connection, lane: lane.id };
+            lane.stream.settle(disk, owner, blocked);
+            lane.stream.fill(ring, disk, owner, Takes::Memory, u64::from(!blocked));
+        }
     }
 
     fn push_frame(&mut self, id: u32, kind: Kind, length: u64) {
