@@ -138,6 +138,12 @@ const FAMILIES: &[Family] = &[
         samples: &[("", |stats| stats.tls_handshakes_failed)],
     },
     Family {
+        name: "samum_tls_handshakes_refused_total",
+        kind: Kind::Counter,
+        help: "Handshakes of TLS that were refused, because clients have asked for more of them than their share.",
+        samples: &[("", |stats| stats.tls_handshakes_refused)],
+    },
+    Family {
         name: "samum_tls_misdirected_total",
         kind: Kind::Counter,
         help: "Requests that were answered 421, because the handshake of their connection was for other hosts.",

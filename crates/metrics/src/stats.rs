@@ -35,6 +35,8 @@ stats! {
     tls_handshakes_under_way,
     /// Handshakes of TLS that have failed, or that the client has given up.
     tls_handshakes_failed,
+    /// Handshakes of TLS that were refused, because their clients have asked for more than their share.
+    tls_handshakes_refused,
     /// Full handshakes of TLS 1.2.
     tls12_full,
     /// Resumed handshakes of TLS 1.2.

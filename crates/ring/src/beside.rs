@@ -12,6 +12,7 @@ use std::thread;
 
 use rustix::fs::Advice;
 use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::process::setpriority_process;
 
 use crate::helpers::job;
 use crate::now::file::Mapping;
@@ -24,6 +25,10 @@ use crate::timers::Time;
 pub trait Job: Send + 'static {
     /// The result.
     type Output: Send + 'static;
+
+    /// The niceness of the thread, 0 to 19: with more of it, other threads come first (`sched(7)`). By default it is that of
+    /// the process.
+    const NICENESS: i32 = 0;
 
     /// Does the job. `sleep` lets time pass, for a job that keeps to a rate.
     fn run(self, sleep: &dyn Fn(Duration)) -> Self::Output;
@@ -43,6 +48,10 @@ impl<J: Job> Beside<J> {
         let (jobs, todo) = channel::<J>();
         let (done, results) = channel();
         let work = move || {
+            if J::NICENESS != 0 {
+                // For this thread alone. It only lowers, which the system always allows.
+                let _ = setpriority_process(None, J::NICENESS);
+            }
             while let Ok(job) = todo.recv() {
                 if done.send(job.run(&thread::sleep)).is_err() {
                     return;

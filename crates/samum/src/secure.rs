@@ -1,4 +1,7 @@
-//! A network whose listeners may speak TLS, over any other network.
+//! A network whose listeners may speak TLS, over any other network. It takes the costly steps of handshakes.
+
+mod handshakes;
+mod queue;
 
 use core::cell::RefCell;
 use core::fmt;
@@ -11,6 +14,7 @@ use ring::{Completion, Fd, Ring};
 use sendfile::Takes;
 use tls::{Secured, SharedAcceptors, WorkerAcceptors};
 
+use self::handshakes::{Handshakes, Outcome};
 use crate::network::{NetEvent, Network, Origin};
 use config::Listen;
 
@@ -22,6 +26,7 @@ pub struct Secure<N> {
     tls: HashSet<u32>,
     /// True if some of the listeners have no TLS.
     has_plain: bool,
+    handshakes: Handshakes,
 }
 
 impl<N> Secure<N> {
@@ -33,6 +38,7 @@ impl<N> Secure<N> {
             acceptors: Rc::new(RefCell::new(acceptors)),
             tls: HashSet::new(),
             has_plain: true,
+            handshakes: Handshakes::new(),
         };
         secure.note_listeners(listeners);
         secure
@@ -77,10 +83,31 @@ impl<N: Network> Network for Secure<N> {
         self.below.next_event()
     }
 
+    #[inline]
+    fn has_turn(&self) -> bool {
+        self.handshakes.has_turn() || self.below.has_turn()
+    }
+
+    #[inline]
+    fn next_of_turn(&mut self, ring: &mut Ring) -> Option<NetEvent<N::Newcomer, N::Bytes>> {
+        match self.handshakes.next(ring) {
+            Some(Outcome::Ready(id)) => Some(NetEvent::Ready(id)),
+            Some(Outcome::Refused(id)) => Some(NetEvent::Lost(id)),
+            Some(Outcome::Told(text)) => Some(NetEvent::Refused(text)),
+            None => self.below.next_of_turn(ring),
+        }
+    }
+
     fn open(&mut self, ring: &mut Ring, newcomer: N::Newcomer, id: u64) -> Self::Transport {
-        let listener = self.below.origin(&newcomer).listener;
+        let origin = self.below.origin(&newcomer);
         let below = self.below.open(ring, newcomer, id);
-        Secured::new(below, &self.acceptors, listener, self.tls.contains(&listener))
+        let has_tls = self.tls.contains(&origin.listener);
+        let mut transport = Secured::new(below, &self.acceptors, origin.listener, has_tls);
+        if let Secured::Tls(tls) = &mut transport {
+            let client = origin.address(ring).map(|address| address.ip());
+            tls.ask(self.handshakes.steps(), id, client);
+        }
+        transport
     }
 
     fn origin(&self, newcomer: &N::Newcomer) -> Origin {
@@ -114,11 +141,13 @@ impl<N: Network> Network for Secure<N> {
         let counters = acceptors.counters();
         stats.tls_handshakes_under_way = counters.under_way();
         stats.tls_handshakes_failed = counters.failed();
+        stats.tls_handshakes_refused = counters.refused();
         [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
             counters.complete_by_kind();
     }
 
     fn flush(&mut self, ring: &mut Ring) {
+        self.handshakes.end_turn();
         self.below.flush(ring);
     }
 

@@ -63,7 +63,7 @@ const UNSAFE: [&str; 45] = [
 ];
 
 /// Modules that are pure, in crates that are not: they decide, and others act.
-const PURE: [&str; 82] = [
+const PURE: [&str; 83] = [
     "config/src/access.rs",
     "config/src/pattern.rs",
     "config/src/redirect.rs",
@@ -110,6 +110,7 @@ const PURE: [&str; 82] = [
     "samum/src/guard.rs",
     "samum/src/handler/router/advance.rs",
     "samum/src/handler/router/state.rs",
+    "samum/src/secure/queue.rs",
     "interface/src/listening.rs",
     "interface/src/connections.rs",
     "interface/src/plan.rs",

@@ -15,6 +15,7 @@
 //! - Positions of a queue begin at 0 again when the connection gives its work back.
 
 use core::fmt;
+use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -134,6 +135,10 @@ pub trait Transport {
         bytes: &'a [u8],
         queue: &mut OutQ<Piece>,
     ) -> Result<&'a [u8], Failure>;
+
+    /// Notes the address of the client, which a proxy before it has told; it comes before bytes of the client. By default
+    /// nothing changes: few transports treat clients differently.
+    fn set_client(&mut self, _client: IpAddr) {}
 
     /// The socket can take bytes again. Drain afterwards.
     fn handle_writable(&mut self);

@@ -51,6 +51,17 @@ pub trait Network {
         None
     }
 
+    /// Returns true if the network has work of its own that wants a part of the next worker turn, which does not wait then.
+    fn has_turn(&self) -> bool {
+        false
+    }
+
+    /// An event that comes of the network's own work. The worker asks in each turn until there is none, after the events
+    /// that have come. A network with much work leaves some of it for the next turn.
+    fn next_of_turn(&mut self, _ring: &mut Ring) -> Option<NetEvent<Self::Newcomer, Self::Bytes>> {
+        None
+    }
+
     /// Gives a newcomer its place: from now on its events carry `id`.
     fn open(&mut self, ring: &mut Ring, newcomer: Self::Newcomer, id: u64) -> Self::Transport;
 
@@ -229,8 +240,12 @@ pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
     Ended(u64),
     /// The connection is broken.
     Lost(u64),
+    /// The transport can go on with bytes that it has received before.
+    Ready(u64),
     /// Bytes have come.
     Received(u64, Bytes),
+    /// Connections were refused, because their clients ask for more than their share. The text is for the operator.
+    Refused(String),
     /// Connections can be accepted again.
     Resumed,
     /// A connection could not be accepted; there is a pause.

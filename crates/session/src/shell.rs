@@ -89,6 +89,8 @@ pub enum Complaint {
     Includes,
     /// Files in which bodies of requests wait.
     Bodies,
+    /// More handshakes than clients have shares for.
+    Handshakes,
 }
 
 /// Whoever runs the server, as the parts of a worker can tell something.

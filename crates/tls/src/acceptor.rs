@@ -104,6 +104,12 @@ impl Acceptor {
         Chosen { config: self.0.sites[site].config.clone(), site }
     }
 
+    /// Returns true if clients of a site are asked for certificates.
+    pub(crate) fn asks_for_certificates(&self, site: usize) -> bool {
+        let (_, clients) = self.0.sites[site].rules;
+        clients.is_some()
+    }
+
     /// Returns true if both are of the same configuration.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -7,6 +7,7 @@ use core::cell::Cell;
 pub struct Counters {
     under_way: Cell<u64>,
     failed: Cell<u64>,
+    refused: Cell<u64>,
     /// Complete ones: full and resumed, of TLS 1.2 and of TLS 1.3.
     complete: [Cell<u64>; 4],
 }
@@ -26,6 +27,11 @@ impl Counters {
         self.failed.get()
     }
 
+    /// Handshakes that were refused, or had waited for too long, because clients have asked for too many.
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
     /// Complete handshakes: TLS 1.2 full, TLS 1.2 resumed, TLS 1.3 full, TLS 1.3 resumed.
     pub fn complete_by_kind(&self) -> [u64; 4] {
         self.complete.each_ref().map(Cell::get)
@@ -38,6 +44,11 @@ impl Counters {
     pub(crate) fn fail(&self) {
         add(&self.under_way, -1);
         add(&self.failed, 1);
+    }
+
+    pub(crate) fn refuse(&self) {
+        add(&self.under_way, -1);
+        add(&self.refused, 1);
     }
 
     pub(crate) fn complete(&self, is_1_3: bool, is_resumed: bool) {

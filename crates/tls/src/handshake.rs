@@ -2,12 +2,12 @@
 //!
 //! The first message of the client names a server. The [`Acceptor`](crate::Acceptor) chooses the settings by it, and the
 //! handshake goes on with them. rustls gets one record at a time, so that it has none left when the handshake is complete:
-//! all that follow are opened with the keys.
+//! all that follow are opened with the keys. The costly [steps](crate::steps) may wait for their turn.
 
 use core::fmt;
 use std::rc::Rc;
 
-use rustls::server::{Accepted, AcceptedAlert, Acceptor as Hello, ServerConnection};
+use rustls::server::{Acceptor as Hello, ServerConnection};
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 use sendfile::Handshake as _;
 use tls_record::{Cipher, Keys, Records};
@@ -15,6 +15,7 @@ use tls_record::{Cipher, Keys, Records};
 use crate::acceptors::Listening;
 use crate::established::Established;
 use crate::secrets::Secrets;
+use crate::steps::{Asker, Step, Stepped, bytes_of};
 
 /// The most bytes that a client may send before its first message is complete. The message of a browser has 2 KiB.
 const HELLO_BYTES_MAX: usize = 16 * 1024;
@@ -24,18 +25,31 @@ const HANDSHAKE: u8 = 22;
 /// A handshake that is not complete. It is counted as failed if it is dropped before.
 pub(crate) struct Handshake {
     listening: Rc<Listening>,
-    step: Step,
+    state: State,
+    /// Asks for the costly steps; they are taken at once if there is none.
+    asker: Option<Asker>,
     /// True once it has been counted as complete.
     is_complete: bool,
 }
 
-enum Step {
+enum State {
     /// The first message of the client has not come completely.
     Hello { hello: Box<Hello>, received: usize },
-    /// The site has been chosen.
-    Chosen { connection: Box<ServerConnection>, site: usize, secrets: Secrets },
+    /// A step waits for its turn, or is being taken. The client has chosen this site.
+    Waiting { site: usize, secrets: Secrets },
+    /// The client is asked.
+    Chosen(Chosen),
     /// It has failed, or is complete.
     Over,
+}
+
+/// A handshake whose client is asked.
+struct Chosen {
+    connection: Box<ServerConnection>,
+    site: usize,
+    secrets: Secrets,
+    /// True if a step probably signs with RSA.
+    is_long: bool,
 }
 
 /// A connection after its handshake.
@@ -52,13 +66,27 @@ pub(crate) struct Failed;
 impl Handshake {
     pub(crate) fn new(listening: Rc<Listening>) -> Self {
         listening.counters.begin();
-        let step = Step::Hello { hello: Box::default(), received: 0 };
-        Self { listening, step, is_complete: false }
+        let state = State::Hello { hello: Box::default(), received: 0 };
+        Self { listening, state, asker: None, is_complete: false }
+    }
+
+    /// Leaves the costly steps to others.
+    pub(crate) fn set_asker(&mut self, asker: Asker) {
+        self.asker = Some(asker);
+    }
+
+    pub(crate) const fn asker(&self) -> Option<&Asker> {
+        self.asker.as_ref()
+    }
+
+    /// Returns true while a step waits for its turn. No record can be handled then.
+    pub(crate) const fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
     }
 
     /// The answer to a client that speaks something else than TLS, if its first bytes are these.
     pub(crate) fn answer_to_plain(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let is_plain = matches!(self.step, Step::Hello { received: 0, .. })
+        let is_plain = matches!(self.state, State::Hello { received: 0, .. })
             && bytes.first().is_some_and(|first| *first != HANDSHAKE);
         is_plain.then(|| self.listening.answer_to_plain(bytes))
     }
@@ -67,70 +95,121 @@ impl Handshake {
     /// an error. Returns the connection once the handshake is complete.
     pub(crate) fn handle(
         &mut self,
-        mut record: &[u8],
+        record: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<Option<Box<Open>>, Failed> {
-        let handled = self.handle_bytes(&mut record, answer);
-        // What the handshake does not take would be lost.
-        if handled.is_err() || !record.is_empty() {
-            self.step = Step::Over;
-            return Err(Failed);
+        let handled = self.handle_record(record, answer);
+        if handled.is_err() {
+            self.state = State::Over;
         }
         handled
     }
 
-    fn handle_bytes(
-        &mut self,
-        record: &mut &[u8],
-        answer: &mut Vec<u8>,
-    ) -> Result<Option<Box<Open>>, Failed> {
-        while let Step::Hello { hello, received } = &mut self.step {
-            // Its buffer is bounded, too; it does not take all at once.
-            let taken = hello.read_tls(record).map_err(|_| Failed)?;
-            *received += taken;
-            let is_too_long = *received > HELLO_BYTES_MAX;
-            match hello.accept() {
-                Ok(Some(accepted)) => self.choose(accepted, answer)?,
-                Ok(None) if is_too_long || taken == 0 => return Err(Failed),
-                Ok(None) if record.is_empty() => return Ok(None),
-                Ok(None) => {}
-                Err((_, alert)) => return Err(tell(alert, answer)),
-            }
+    /// Goes on after a step, if it was taken.
+    pub(crate) fn go_on(&mut self, answer: &mut Vec<u8>) -> Result<Option<Box<Open>>, Failed> {
+        let Some(stepped) = self.asker.as_ref().and_then(Asker::outcome) else { return Ok(None) };
+        let handled = self.handle_step(stepped, answer);
+        if handled.is_err() {
+            self.state = State::Over;
         }
-        let Step::Chosen { connection, secrets, .. } = &mut self.step else { return Err(Failed) };
-        loop {
-            let taken = connection.read_tls(record).map_err(|_| Failed)?;
-            let progress = connection.process_new_packets();
-            take_secrets(secrets);
-            while connection.wants_write() {
-                // Writing to a vector cannot fail.
-                connection.write_tls(answer).map_err(|_| Failed)?;
-            }
-            progress.map_err(|_| Failed)?;
-            if record.is_empty() || taken == 0 {
-                break;
-            }
-        }
-        if connection.is_handshaking() { Ok(None) } else { self.complete().map(Some) }
+        handled
     }
 
-    /// Goes on with the settings of the site that the client names.
-    fn choose(&mut self, accepted: Accepted, answer: &mut Vec<u8>) -> Result<(), Failed> {
-        let chosen = self.listening.acceptor.choose(&accepted.client_hello());
-        // Those of another handshake are none of this one's.
-        drop(Secrets::take());
-        let begun = accepted.into_connection(chosen.config);
-        let secrets = Secrets::take();
-        let connection = begun.map_err(|(_, alert)| tell(alert, answer))?;
-        let site = chosen.site;
-        self.step = Step::Chosen { connection: Box::new(connection), site, secrets };
-        Ok(())
+    fn handle_record(
+        &mut self,
+        mut record: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<Option<Box<Open>>, Failed> {
+        match core::mem::replace(&mut self.state, State::Over) {
+            State::Hello { mut hello, mut received } => {
+                while !record.is_empty() {
+                    // Its buffer is bounded, too; it does not take all at once.
+                    let taken = hello.read_tls(&mut record).map_err(|_| Failed)?;
+                    received += taken;
+                    match hello.accept() {
+                        // What the handshake does not take would be lost.
+                        Ok(Some(_)) if !record.is_empty() => return Err(Failed),
+                        Ok(Some(accepted)) => {
+                            let chosen = self.listening.acceptor.choose(&accepted.client_hello());
+                            let step = Step::begin(accepted, chosen.config);
+                            return self.step(step, chosen.site, Secrets::default(), answer);
+                        }
+                        Ok(None) if received > HELLO_BYTES_MAX || taken == 0 => return Err(Failed),
+                        Ok(None) => {}
+                        Err((_, alert)) => {
+                            answer.extend(bytes_of(alert));
+                            return Err(Failed);
+                        }
+                    }
+                }
+                self.state = State::Hello { hello, received };
+                Ok(None)
+            }
+            State::Chosen(chosen) => {
+                let is_costly = self.is_costly(&chosen);
+                let Chosen { connection, site, secrets, is_long } = chosen;
+                let step = Step::go_on(connection, record, is_long);
+                if is_costly {
+                    return self.step(step, site, secrets, answer);
+                }
+                self.state = State::Waiting { site, secrets };
+                self.handle_step(step.take(), answer)
+            }
+            State::Waiting { .. } | State::Over => Err(Failed),
+        }
+    }
+
+    /// Returns true if the next record of the client may cost much: the key exchange is not done, or the client may show a
+    /// certificate. All that is left otherwise is to check a sum.
+    fn is_costly(&self, chosen: &Chosen) -> bool {
+        chosen.connection.negotiated_key_exchange_group().is_none()
+            || self.listening.acceptor.asks_for_certificates(chosen.site)
+    }
+
+    /// Takes a step, or asks for it.
+    fn step(
+        &mut self,
+        step: Step,
+        site: usize,
+        secrets: Secrets,
+        answer: &mut Vec<u8>,
+    ) -> Result<Option<Box<Open>>, Failed> {
+        self.state = State::Waiting { site, secrets };
+        match &self.asker {
+            None => self.handle_step(step.take(), answer),
+            Some(asker) => {
+                asker.ask(step);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Goes on after a step.
+    fn handle_step(
+        &mut self,
+        stepped: Stepped,
+        answer: &mut Vec<u8>,
+    ) -> Result<Option<Box<Open>>, Failed> {
+        let Stepped { connection, records, secrets: told, is_long } = stepped;
+        answer.extend(records);
+        let State::Waiting { site, secrets } = core::mem::replace(&mut self.state, State::Over)
+        else {
+            return Err(Failed);
+        };
+        let connection = connection.ok_or(Failed)?;
+        // rustls tells both in one step.
+        let secrets = if told.client.is_empty() { secrets } else { told };
+        let chosen = Chosen { connection, site, secrets, is_long };
+        if chosen.connection.is_handshaking() {
+            self.state = State::Chosen(chosen);
+            return Ok(None);
+        }
+        self.complete(chosen).map(Some)
     }
 
     /// Takes the keys, and drops everything that only the handshake needs.
-    fn complete(&mut self) -> Result<Box<Open>, Failed> {
-        let step = core::mem::replace(&mut self.step, Step::Over);
-        let Step::Chosen { connection, site, secrets } = step else { return Err(Failed) };
+    fn complete(&mut self, chosen: Chosen) -> Result<Box<Open>, Failed> {
+        let Chosen { connection, site, secrets, .. } = chosen;
         let established = Established::new(&connection, &self.listening, site);
         let is_tls13 = established.is_tls13();
         let ExtractedSecrets { tx, rx } =
@@ -150,7 +229,12 @@ impl Handshake {
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        if !self.is_complete {
+        if self.is_complete {
+            return;
+        }
+        if self.asker.as_ref().is_some_and(Asker::is_refused) {
+            self.listening.counters.refuse();
+        } else {
             self.listening.counters.fail();
         }
     }
@@ -161,21 +245,6 @@ impl fmt::Debug for Handshake {
         out.debug_struct("Handshake")
             .field("is_complete", &self.is_complete)
             .finish_non_exhaustive()
-    }
-}
-
-/// Writes an alert.
-fn tell(mut alert: AcceptedAlert, answer: &mut Vec<u8>) -> Failed {
-    // Writing to a vector cannot fail.
-    let _ = alert.write_all(answer);
-    Failed
-}
-
-/// Takes the secrets that rustls has told in this step. It tells both in one step.
-fn take_secrets(secrets: &mut Secrets) {
-    let told = Secrets::take();
-    if !told.client.is_empty() {
-        *secrets = told;
     }
 }
 

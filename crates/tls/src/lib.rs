@@ -40,6 +40,7 @@ mod provider;
 mod secrets;
 mod secured;
 mod self_signed;
+mod steps;
 #[cfg(test)]
 mod testing;
 mod ticketer;
@@ -56,6 +57,7 @@ pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
 pub use self::pair::Pair;
 pub use self::pem::Source;
 pub use self::secured::Secured;
+pub use self::steps::{Slot, Step, Stepped, Steps, Wish};
 pub use self::tickets::{Profile, TicketKeys};
 pub use self::transport::Tls;
 pub use self::x509::{Algorithm, SubjectName};

@@ -1,5 +1,6 @@
 //! The transport of a listener that may speak TLS: the bytes of the transport below as they are, or TLS over it.
 
+use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -78,6 +79,10 @@ impl<T: Transport> Transport for Secured<T> {
         queue: &mut OutQ<Piece>,
     ) -> Result<&'a [u8], Failure> {
         either!(self, it => it.receive(bytes, queue))
+    }
+
+    fn set_client(&mut self, client: IpAddr) {
+        either!(self, it => it.set_client(client));
     }
 
     fn handle_writable(&mut self) {

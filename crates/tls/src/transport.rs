@@ -12,6 +12,7 @@
 //! Our end is said (close_notify) when the stream has been sent completely. A connection that is closed earlier never says it,
 //! so a peer can tell a response that was cut off.
 
+use core::net::IpAddr;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
@@ -24,9 +25,12 @@ use tls_record::{Alert, Assembly, Fault};
 use crate::acceptors::Listening;
 use crate::buffers::BATCH_BYTES;
 use crate::handshake::{Failed, Handshake, Open};
+use crate::steps::{Asker, Steps};
 
 /// Memory of a connection during its handshake beside its buffers, about.
 const HANDSHAKE_BYTES: usize = 8 * 1024;
+/// The most bytes that a client may send while a step of its handshake waits. An honest one waits for the answer.
+const HELD_BYTES_MAX: usize = 16 * 1024;
 /// A connection whose socket is full copies at most so many bytes of records, and gives the memory of the batch back.
 /// If more is left, it keeps that memory.
 const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
@@ -48,6 +52,8 @@ struct Layer {
     state: State,
     /// The record that has not come completely.
     assembly: Assembly,
+    /// Bytes that have come while a step of the handshake waits.
+    held: Vec<u8>,
     /// Plain bytes of the last receive, until the next drain.
     plain: Vec<u8>,
     /// True once our end has been said. What comes from then on is dropped: a session only waits for the peer's end.
@@ -71,6 +77,14 @@ impl<T: Transport> Tls<T> {
         Self::with(below, State::Shaking(Box::new(Handshake::new(listening))))
     }
 
+    /// Leaves the steps of the handshake to the network, which knows the connection by `id`. It tells the transport of a
+    /// result by an empty [`receive`](Transport::receive).
+    pub fn ask(&mut self, steps: Rc<Steps>, id: u64, client: Option<IpAddr>) {
+        if let State::Shaking(handshake) = &mut self.layer.state {
+            handshake.set_asker(Asker::new(steps, id, client));
+        }
+    }
+
     /// A connection that ends with the first bytes of its client.
     pub(crate) fn refused(below: T) -> Self {
         Self::with(below, State::Broken)
@@ -81,6 +95,7 @@ impl<T: Transport> Tls<T> {
             records: OutQ::new(),
             state,
             assembly: Assembly::default(),
+            held: Vec::new(),
             plain: Vec::new(),
             has_said_end: false,
             has_ended: false,
@@ -143,6 +158,14 @@ impl Layer {
             return Err(self.break_off());
         }
         loop {
+            if matches!(&self.state, State::Shaking(handshake) if handshake.is_waiting()) {
+                self.held.extend_from_slice(input);
+                return if self.held.len() > HELD_BYTES_MAX {
+                    Err(self.break_off())
+                } else {
+                    Ok(())
+                };
+            }
             let next = self.assembly.next(&mut input);
             match (next, &mut self.state) {
                 (Ok(None), _) => return Ok(()),
@@ -160,16 +183,37 @@ impl Layer {
                         handshake.handle(next.ok().flatten().unwrap_or(input), &mut answer);
                     let is_too_long = next.is_err();
                     self.push(answer);
-                    match handled {
-                        Err(Failed) => return Err(self.break_off()),
-                        Ok(_) if is_too_long => return Err(self.break_off()),
-                        Ok(Some(open)) => self.state = State::Open(open),
-                        Ok(None) => {}
+                    if is_too_long {
+                        return Err(self.break_off());
                     }
+                    self.follow(handled)?;
                 }
                 (_, State::Broken) => return Err(Failure::Gone),
             }
         }
+    }
+
+    /// Goes on after a step of the handshake, if one was taken.
+    fn go_on(&mut self) -> Result<(), Failure> {
+        let State::Shaking(handshake) = &mut self.state else { return Ok(()) };
+        if !handshake.is_waiting() {
+            return Ok(());
+        }
+        let mut answer = Vec::new();
+        let handled = handshake.go_on(&mut answer);
+        self.push(answer);
+        self.follow(handled)?;
+        let held = core::mem::take(&mut self.held);
+        self.handle(&held)
+    }
+
+    fn follow(&mut self, handled: Result<Option<Box<Open>>, Failed>) -> Result<(), Failure> {
+        match handled {
+            Err(Failed) => return Err(self.break_off()),
+            Ok(Some(open)) => self.state = State::Open(open),
+            Ok(None) => {}
+        }
+        Ok(())
     }
 
     /// Ends the connection, with an alert for the peer.
@@ -261,7 +305,7 @@ impl Layer {
             State::Open(open) => size_of::<Open>() + open.established.weight(),
             State::Broken => 0,
         };
-        let buffers = self.plain.capacity() + self.assembly.weight();
+        let buffers = self.plain.capacity() + self.assembly.weight() + self.held.capacity();
         let mut weight = self.records.weight();
         weight.own += (state + buffers) as u64;
         weight
@@ -325,8 +369,18 @@ impl<T: Transport> Transport for Tls<T> {
             }
             State::Broken => return Err(Failure::Gone),
         }
+        self.layer.go_on()?;
         self.layer.handle(bytes)?;
         Ok(&self.layer.plain)
+    }
+
+    fn set_client(&mut self, client: IpAddr) {
+        if let State::Shaking(handshake) = &self.layer.state
+            && let Some(asker) = handshake.asker()
+        {
+            asker.set_client(client);
+        }
+        self.below.set_client(client);
     }
 
     fn handle_writable(&mut self) {

@@ -100,6 +100,7 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
             tls13_full: 7 * count,
             tls13_resumed: 8 * count,
             tls_misdirected: 9 * count,
+            tls_handshakes_refused: 10 * count,
             ..Stats::default()
         };
         meters.end_turn(&stats, Duration::ZERO);
@@ -119,6 +120,7 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
     assert_eq!(sum("samum_tls_handshakes", &[]), 33.0);
     assert_eq!(sum("samum_tls_handshakes_failed_total", &[]), 44.0);
     assert_eq!(sum("samum_tls_misdirected_total", &[]), 99.0);
+    assert_eq!(sum("samum_tls_handshakes_refused_total", &[]), 110.0);
 }
 
 #[test]

@@ -192,10 +192,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             Ok(None) => After::Keep,
             Ok(Some(Header { client, rest })) => {
                 *header = None;
-                if let Some(client) = client
-                    && !admission::enter(shell, &mut self.origin, Some(client.ip()))
-                {
-                    return After::Close(Cut::Server);
+                if let Some(client) = client {
+                    self.transport.set_client(client.ip());
+                    if !admission::enter(shell, &mut self.origin, Some(client.ip())) {
+                        return After::Close(Cut::Server);
+                    }
                 }
                 if rest.is_empty() { After::Keep } else { self.handle_received(tools, &rest) }
             }

@@ -379,7 +379,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             || self.is_closing()
             || (wants_place && self.idlers.is_looking())
             || self.disk.has_turn()
-            || self.handler.has_turn();
+            || self.handler.has_turn()
+            || self.network.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {
@@ -391,6 +392,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.shell.tick();
         let is_quiet = self.completions.is_empty();
         self.handle_completions();
+        while let Some(event) = self.network.next_of_turn(&mut self.shell.ring) {
+            self.handle_event(event);
+        }
         if let Some(told) = self.shell.cx.other_protocol.take() {
             let Shell { ring, cx, operator, .. } = &mut self.shell;
             operator.tell_protocol(ring, cx.now, told);
@@ -454,6 +458,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Received(id, bytes) => {
                 self.act(id, |connection, tools| connection.handle_received(tools, &bytes));
             }
+            NetEvent::Ready(id) => {
+                self.act(id, |connection, tools| connection.handle_received(tools, &[]));
+            }
             NetEvent::Writable(id) | NetEvent::Acknowledged(id) => {
                 self.act(id, Connection::handle_writable);
             }
@@ -465,6 +472,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 self.admit();
             }
             NetEvent::Resumed => self.admit(),
+            NetEvent::Refused(text) => self.shell.complain(Complaint::Handshakes, &text),
             NetEvent::Shortage(error) => {
                 self.shell.complain_of_limit(&error);
                 self.admit();

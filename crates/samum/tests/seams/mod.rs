@@ -9,6 +9,7 @@ mod echo;
 mod either;
 mod faults;
 mod framed;
+mod handshakes;
 mod hosts;
 mod includes;
 mod interface;

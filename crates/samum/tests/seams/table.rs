@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::options::Options;
 use ring::sim::World;
-use samum::network::Network;
+use samum::network::{Listeners, Network};
 use samum::worker::Worker;
 use sendfile::Transport;
 use session::Http1;
@@ -17,7 +17,8 @@ use crate::seams::record::{RecordClient, Records, SECRET};
 use crate::seams::tls::{self, TlsClient};
 use crate::seams::world;
 use crate::seams::world::{
-    Client, Dial, Make, Plain, assert_nothing_is_left, config, options, run_until, serve_over,
+    Client, Dial, Make, Plain, assert_nothing_is_left, config, options, parts, run_until,
+    serve_over,
 };
 
 #[test]
@@ -33,6 +34,17 @@ fn over_records() {
 #[test]
 fn over_tls() {
     run_all(tls::make, TlsClient::new);
+}
+
+#[test]
+fn over_tls_whose_network_takes_the_steps_of_handshakes() {
+    run_over(|world, options| {
+        let parts = parts(world, options);
+        let network = tls::secure(Listeners::new(parts.listeners.clone()), tls::acceptors());
+        let (seed, world) = (world.seed(), world.clone());
+        let worker = Worker::over(parts, network).expect("memory");
+        (worker, move || TlsClient::new(Rc::new(world.connect()), seed))
+    });
 }
 
 #[test]

@@ -8,14 +8,16 @@ use std::io::{Read as _, Write as _};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
+use config::{Address, Listen};
 use ring::sim::{End, Peer};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error,
-    ProtocolVersion, SignatureScheme,
+    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
+    ProtocolVersion, SignatureScheme, SupportedProtocolVersion,
 };
+use samum::secure::Secure;
 use sendfile::KernelTcp;
 use tls::{
     Acceptor, Acceptors, ListenerTls, Pair, Profile, Secured, SharedAcceptors, SiteTls, TicketKeys,
@@ -30,22 +32,36 @@ use crate::seams::world::{
 use core::time::Duration;
 use session::Http1;
 
-const HOST: &str = "example.org";
+pub(crate) const HOST: &str = "example.org";
 
 thread_local! {
-    static ACCEPTORS: SharedAcceptors = {
-        let pair = Pair::self_signed(&[HOST.to_owned()], 1_782_907_200).expect("a pair");
-        let site = SiteTls {
-            hosts: vec![HOST.to_owned()],
-            pairs: vec![Arc::new(pair)],
-            profile: Profile::Intermediate,
-            clients: None,
-        };
-        let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).expect("settings");
-        let acceptors = Acceptors::new();
-        acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://example.org/".into() })]));
-        Rc::new(RefCell::new(WorkerAcceptors::new(acceptors)))
+    static ACCEPTORS: SharedAcceptors = Rc::new(RefCell::new(acceptors()));
+}
+
+/// The settings of the first listener, with a key for ECDSA.
+pub(crate) fn acceptors() -> WorkerAcceptors {
+    acceptors_of(Pair::self_signed(&[HOST.to_owned()], 1_782_907_200).expect("a pair"))
+}
+
+/// The same with another pair.
+pub(crate) fn acceptors_of(pair: Pair) -> WorkerAcceptors {
+    let site = SiteTls {
+        hosts: vec![HOST.to_owned()],
+        pairs: vec![Arc::new(pair)],
+        profile: Profile::Intermediate,
+        clients: None,
     };
+    let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).expect("settings");
+    let acceptors = Acceptors::new();
+    let url = "https://example.org/".into();
+    acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, url })]));
+    WorkerAcceptors::new(acceptors)
+}
+
+/// TLS at the first listener of a network, which takes the steps of handshakes.
+pub(crate) fn secure<N>(below: N, acceptors: WorkerAcceptors) -> Secure<N> {
+    let address = Address::Ip(([127, 0, 0, 1], 443).into());
+    Secure::new(below, acceptors, &[(0, Listen { tls: true, ..Listen::from(address) })])
 }
 
 /// Makes the server's end.
@@ -94,20 +110,26 @@ impl ServerCertVerifier for Trusting {
 }
 
 /// The settings of clients: those with an even number speak TLS 1.3, the others TLS 1.2. Each connection has new keys.
-fn client_config(number: u64) -> Arc<ClientConfig> {
+pub(crate) fn client_config(number: u64) -> Arc<ClientConfig> {
     static CONFIGS: LazyLock<[Arc<ClientConfig>; 2]> = LazyLock::new(|| {
-        [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| {
-            let provider = Arc::new(aws_lc_rs::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_protocol_versions(&[version])
-                .expect("a version")
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Trusting))
-                .with_no_client_auth();
-            Arc::new(config)
-        })
+        [&rustls::version::TLS13, &rustls::version::TLS12]
+            .map(|version| client_config_of(aws_lc_rs::default_provider(), version))
     });
     Arc::clone(&CONFIGS[usize::try_from(number % 2).expect("0 or 1")])
+}
+
+/// The settings of a client that speaks one version of TLS.
+pub(crate) fn client_config_of(
+    provider: CryptoProvider,
+    version: &'static SupportedProtocolVersion,
+) -> Arc<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[version])
+        .expect("a version")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_no_client_auth();
+    Arc::new(config)
 }
 
 /// The client's end.
@@ -122,9 +144,13 @@ pub(crate) struct TlsClient {
 
 impl TlsClient {
     pub(crate) fn new(peer: Rc<Peer>, seed: u64) -> Self {
+        Self::with(peer, client_config(seed))
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(peer: Rc<Peer>, config: Arc<ClientConfig>) -> Self {
         let name = ServerName::try_from(HOST).expect("a name");
-        let mut connection =
-            ClientConnection::new(client_config(seed), name).expect("a connection");
+        let mut connection = ClientConnection::new(config, name).expect("a connection");
         connection.set_buffer_limit(None);
         let mut client = Self {
             peer,
@@ -145,6 +171,13 @@ impl TlsClient {
         if !records.is_empty() {
             self.peer.send(&records);
         }
+    }
+}
+
+impl TlsClient {
+    /// The kind of the handshake, once it is known.
+    pub(crate) fn kind(&self) -> Option<HandshakeKind> {
+        self.connection.handshake_kind()
     }
 }
 

@@ -24,7 +24,7 @@ use crate::common::{
 const RENEWAL: Duration = Duration::from_secs(5);
 
 /// The text of a configuration with one site, whose certificate is at `live.pem` and `live.key`, or elsewhere.
-fn config(driver: &str, certificate: &str, more: &str) -> String {
+pub(super) fn config(driver: &str, certificate: &str, more: &str) -> String {
     format!(
         "[server]\ndriver = \"{driver}\"\nthreads = 1\ncontrol = \"control\"\n\n[[site]]\n\
          listen = [{{ address = \"127.0.0.1:0\", tls = true }}]\nhosts = [\"a.example\"]\n\
@@ -32,7 +32,7 @@ fn config(driver: &str, certificate: &str, more: &str) -> String {
     )
 }
 
-const LIVE: &str = "{ certificate = \"live.pem\", key = \"live.key\" }";
+pub(super) const LIVE: &str = "{ certificate = \"live.pem\", key = \"live.key\" }";
 
 /// Output of curl, which resolves `name` to the server.
 fn curl(server: &Server, tree: &Tree, name: &str, path: &str, more: &[&str]) -> Output {

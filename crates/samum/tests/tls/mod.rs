@@ -3,6 +3,7 @@
 mod attacks;
 mod certificates;
 mod files;
+mod flood;
 mod programs;
 
 use core::net::SocketAddr;
@@ -66,13 +67,22 @@ impl Authority {
         names: &[&str],
         change: impl FnOnce(&mut CertificateParams),
     ) -> Issued {
+        self.issue_for(&KeyPair::generate().unwrap(), names, change)
+    }
+
+    /// The same, for a key.
+    pub(crate) fn issue_for(
+        &self,
+        key: &KeyPair,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Issued {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         change(&mut params);
-        let key = KeyPair::generate().unwrap();
         // By default it is made of the key.
         params.serial_number = Some(SerialNumber::from_slice(&key.public_key_raw()[1..17]));
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let certificate = params.signed_by(key, &self.issuer).unwrap();
         let der = certificate.der().clone();
         Issued { certificate: certificate.pem(), key: key.serialize_pem(), der }
     }
@@ -154,6 +164,15 @@ impl TlsClient {
     pub(crate) fn certificate(&self) -> CertificateDer<'static> {
         let shown = self.0.conn.peer_certificates().expect("after a handshake");
         shown[0].clone().into_owned()
+    }
+
+    /// The body of the last response, which is a text.
+    pub(crate) fn rest(&mut self, path: &str) -> io::Result<String> {
+        self.0.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        let mut text = String::new();
+        self.0.read_to_string(&mut text)?;
+        let (_, body) = text.split_once("\r\n\r\n").ok_or_else(|| Error::other("no head"))?;
+        Ok(body.to_owned())
     }
 
     /// The body of a response with the status 200, whose length is known. The connection stays open.
