@@ -115,9 +115,15 @@ fn no_request_is_lost_when_a_server_ends_and_others_take_its_place() {
         });
         assert_eq!(load.failures.load(Ordering::Relaxed), 0);
         // Another server takes the place of the first, and what is known of the others stays.
+        let second = urls[1].clone();
+        let of = |server: &Server, name: &str| {
+            let text = ask(server, "GET /metrics").body;
+            let metrics = Metrics::parse(core::str::from_utf8(&text).unwrap()).unwrap();
+            metrics.sum(name, &[("server", &second)])
+        };
+        let before = of(&server, "samum_upstream_requests_total");
         let load = Load::default();
         let fourth = origin(&tree, 4, 0);
-        let second = urls[1].clone();
         urls[0] = url(&fourth);
         configure(&tree, driver, &urls, "fail-timeout = 0.5\nbalance = 'least'");
         server.signal(Signal::HUP).unwrap();
@@ -130,13 +136,14 @@ fn no_request_is_lost_when_a_server_ends_and_others_take_its_place() {
             load.is_over.store(true, Ordering::Relaxed);
         });
         assert_eq!(load.failures.load(Ordering::Relaxed), 0);
-        let text = ask(&server, "GET /metrics").body;
-        let metrics = Metrics::parse(core::str::from_utf8(&text).unwrap()).unwrap();
-        let of = |name: &str| metrics.sum(name, &[("server", &second)]);
-        assert!(of("samum_upstream_failures_total") >= 3.0, "they count on after the reload");
-        assert_eq!(of("samum_upstream_up").to_bits(), 1_f64.to_bits());
-        assert_eq!(of("samum_upstream_requests_in_flight").to_bits(), 0_f64.to_bits());
-        assert!(of("samum_upstream_requests_total") > 300.0);
+        assert!(
+            of(&server, "samum_upstream_failures_total") >= 3.0,
+            "they count on after the reload"
+        );
+        assert_eq!(of(&server, "samum_upstream_up").to_bits(), 1_f64.to_bits());
+        assert_eq!(of(&server, "samum_upstream_requests_in_flight").to_bits(), 0_f64.to_bits());
+        let after = of(&server, "samum_upstream_requests_total");
+        assert!(before >= 1.0 && after > before, "{before} requests, and {after} after the reload");
     });
 }
 
