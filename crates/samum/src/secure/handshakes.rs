@@ -74,7 +74,7 @@ struct Turn {
     refusals: usize,
 }
 
-/// What the operator does not know yet.
+/// Refused connections that no message has reported yet.
 #[derive(Debug, Default)]
 struct Unsaid {
     /// Refused connections since the last message.
@@ -85,7 +85,7 @@ struct Unsaid {
     said_at: Option<Time>,
 }
 
-/// What has become of a connection.
+/// The result of a step for its connection.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A step was taken.
@@ -111,7 +111,7 @@ impl Handshakes {
         }
     }
 
-    /// What transports ask for their steps.
+    /// The queue in which transports put their steps.
     pub(super) fn steps(&self) -> Rc<Steps> {
         Rc::clone(&self.wishes)
     }

@@ -1,4 +1,4 @@
-//! Who is next: things that wait in one line for each client, and the clients take turns.
+//! A queue with a line for each client. The clients take turns.
 //!
 //! ```text
 //!   a: 1 2 3 4 5 6        the order: 1 7 8 2 9 3 4 5 6

@@ -36,7 +36,7 @@ const TLS: usize = 1;
 /// The ports of the listeners.
 const PORTS: [u16; 2] = [80, 8443];
 
-/// What a client has said in its handshake.
+/// The facts of a client's handshake.
 #[derive(Debug)]
 struct Said {
     server_name: Option<String>,

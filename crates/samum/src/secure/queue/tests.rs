@@ -7,7 +7,7 @@ use super::Queue;
 
 const BEGIN: Time = Time::from_nanos(0);
 
-/// What a queue gives in order, with the clients as letters and their things as numbers.
+/// Returns the things of a queue in their order. Letters are clients, and numbers are their things.
 fn order(queue: &mut Queue<char, u32>) -> Vec<u32> {
     core::iter::from_fn(|| queue.next()).collect()
 }
