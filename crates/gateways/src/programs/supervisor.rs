@@ -20,6 +20,9 @@ use super::descendants::{self, Scope, Traces};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The most passes that look for processes to kill, because processes may start others meanwhile.
 const KILL_PASSES_MAX: usize = 20;
+/// The passes in a row that must find nothing. A process whose parent ends during a pass may not be found by it: it
+/// leaves a list of children that is read later for one that has been read.
+const EMPTY_PASSES: usize = 2;
 /// The pause between two passes, in which processes end.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
 /// The time after which orphans are looked for again, while there are some.
@@ -154,7 +157,7 @@ pub fn handle_child_end() {
 
 /// Kills the processes of all programs, because the server ends.
 pub fn kill_all() {
-    let (mut left, leaders) = {
+    let (left, leaders) = {
         let mut state = lock();
         state.is_closed = true;
         // The lock is held, so that none of the numbers changes its meaning.
@@ -171,8 +174,18 @@ pub fn kill_all() {
         left.extend(killed.map(|order| (order.traces, order.scope)));
         (left, state.leaders())
     };
+    kill(left, &leaders);
+}
+
+/// Kills the processes of programs, and those that they start meanwhile.
+fn kill(programs: Vec<(Arc<Traces>, Scope)>, leaders: &HashSet<Pid>) {
+    let mut left: Vec<_> = programs.into_iter().map(|program| (program, 0)).collect();
     for _ in 0..KILL_PASSES_MAX {
-        left.retain(|(traces, scope)| !traces.signal(Signal::KILL, scope, &leaders).is_empty());
+        left.retain_mut(|((traces, scope), empty)| {
+            let is_empty = traces.signal(Signal::KILL, scope, leaders).is_empty();
+            *empty = if is_empty { *empty + 1 } else { 0 };
+            *empty < EMPTY_PASSES
+        });
         if left.is_empty() {
             return;
         }
@@ -220,22 +233,24 @@ fn run() {
 
 /// Sends a signal to the processes of a program. Returns an order for later, if there is one.
 fn carry_out(Order { traces, signal, scope }: &Order, leaders: &HashSet<Pid>) -> Option<Order> {
-    if *signal != Signal::KILL {
-        let reached = traces.signal(*signal, scope, leaders);
-        if reached.is_empty() {
-            return None;
-        }
-        let scope = match scope {
-            Scope::All => Scope::All,
-            Scope::Holders | Scope::Known(_) => Scope::Known(reached),
-        };
-        return Some(Order { traces: Arc::clone(traces), signal: Signal::KILL, scope });
+    if *signal == Signal::KILL {
+        kill(vec![(Arc::clone(traces), scope.clone())], leaders);
+        return None;
     }
-    for _ in 0..KILL_PASSES_MAX {
-        if traces.signal(*signal, scope, leaders).is_empty() {
+    let mut reached = Vec::new();
+    for _ in 0..EMPTY_PASSES {
+        reached = traces.signal(*signal, scope, leaders);
+        if !reached.is_empty() {
             break;
         }
         thread::sleep(KILL_PAUSE);
     }
-    None
+    if reached.is_empty() {
+        return None;
+    }
+    let scope = match scope {
+        Scope::All => Scope::All,
+        Scope::Holders | Scope::Known(_) => Scope::Known(reached),
+    };
+    Some(Order { traces: Arc::clone(traces), signal: Signal::KILL, scope })
 }
