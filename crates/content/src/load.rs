@@ -20,9 +20,9 @@
 //! ```
 //!
 //! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver opens
-//! a device. A regular file is then opened for reading. If changes on the way are not watched, the file is opened through
-//! `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched, it is opened by its path, which
-//! the kernel can do at once. A FIFO or a device that has replaced the file meanwhile is then opened but not served.
+//! a device. A regular file is then opened for reading. If the directories from the root to the file are not watched, it is opened
+//! through `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched, it is opened by its
+//! path, which the kernel can do at once. A FIFO or a device that has replaced the file meanwhile is then opened but not served.
 //!
 //! This module makes no system call. A step and a reply give the next step and requests to the system ([`Ask`]).
 //! Descriptors are of any type `F`, so tests need no system.
@@ -485,14 +485,14 @@ impl<F: Clone> Load<F> {
         self.find_page(look, tools)
     }
 
-    /// Looks for the page with the name and `.html`.
+    /// Looks for the file whose name is the path and `.html` (clean URLs).
     fn find_page(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.is_page = true;
         let step = self.find(look, tools);
         self.wait(step)
     }
 
-    /// Ends the load because no page exists. A directory with this name is redirected to the path with a slash.
+    /// Ends the load because there is no such file either. A directory with this name is redirected to the path with a slash.
     fn without_page(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }

@@ -140,7 +140,7 @@ impl Comparison {
             let unranked = unranked.join("; ");
             let _ = write!(
                 text,
-                " Not shown, because the rounds overlap too much for a ranking: {unranked}."
+                " Not shown, because the results of their rounds overlap too much with others: {unranked}."
             );
         }
         for note in &self.notes {
@@ -225,8 +225,8 @@ mod tests {
         let want =
             ["| server | the speed |", "| --- | --: |", "| b | 11 (10–12) |", "| a | 4 (3–5) |"];
         assert_eq!(rows, want);
-        let below = "3 rounds: median (least–greatest). Not shown, because the rounds overlap too much for a \
-                     ranking: c; the same. Run: [`docs/run`](docs/run/summary.md).\n";
+        let below = "3 rounds: median (least–greatest). Not shown, because the results of their rounds overlap too \
+                     much with others: c; the same. Run: [`docs/run`](docs/run/summary.md).\n";
         assert!(text.ends_with(below), "{text}");
         assert_eq!(comparison(&servers[1..]).markdown(), "", "no difference, no table");
     }

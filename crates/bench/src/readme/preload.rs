@@ -26,7 +26,7 @@ pub(super) fn tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns_of(
             "cold",
             &[
-                ("beside, 1,000 requests/s", cold::MAXIMUM, thousands),
+                ("beside, thousand requests/s", cold::MAXIMUM, thousands),
                 ("beside, p99 by the clock", cold::P99, time),
                 ("downloads, MB/s", cold::COLD, megabytes),
             ],

@@ -90,8 +90,8 @@ pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
             )
         },
         &[
-            ("alone, 1,000 requests/s", cold::ALONE, thousands),
-            ("beside, 1,000 requests/s", cold::MAXIMUM, thousands),
+            ("alone, thousand requests/s", cold::ALONE, thousands),
+            ("beside, thousand requests/s", cold::MAXIMUM, thousands),
             ("alone, p99 by the clock", cold::ALONE_P99, time),
             ("beside, p99 by the clock", cold::P99, time),
             ("downloads, MB/s", cold::COLD, megabytes),

@@ -17,17 +17,17 @@ use tls::{Slot, Step, Steps, Wish};
 
 use super::queue::Queue;
 
-/// The most steps that wait for the worker, and that wait for the helper. The worker takes so many in 0.15 s, the helper in
-/// 0.8 s. Each holds up to 8 KiB. A client that is alone has all slots: others may be behind the same address.
+/// The most steps in each queue. One queue is for the worker, which takes so many in 0.15 s, and one for the helper, which
+/// takes them in 0.8 s. A step that waits holds up to 8 KiB. While no other client waits, one may use all slots: several
+/// clients may share its address.
 const WAITING_MAX: usize = 1024;
-/// The time after which a client is no longer waited with: browsers have given up, or ask for the third time.
+/// A step that has waited for so long is refused: browsers have given up by then, or ask for the third time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The time between two looks for steps that have waited for so long.
 const LOOK: Duration = Duration::from_millis(250);
-/// The most time for steps in one worker turn: that of its other parts.
+/// The most time for steps in one worker turn. They get as much as the other parts of the turn took, but not more than this.
 const PART_MAX: Duration = Duration::from_micros(400);
-/// Connections that are closed in one worker turn because their steps were refused; the next turn closes the others. A
-/// turn without a pause accepts about as many.
+/// Connections that are closed in one worker turn because their steps were refused; the next turn closes the others.
 const REFUSALS_MAX: usize = 32;
 /// Steps that the helper has: one to take, and one to go on with while the worker looks for the next.
 const RUNNING_MAX: usize = 2;
@@ -65,10 +65,10 @@ enum Helper {
     Impossible,
 }
 
-/// The part of the present worker turn.
+/// The part of the present worker turn that is for steps and refusals.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Some once a step was taken: the time at which the steps of this turn end.
+    /// The time at which the steps of this turn end; `None` until a step was taken.
     until: Option<Time>,
     /// Connections closed in this turn.
     refusals: usize,
@@ -146,7 +146,7 @@ impl Handshakes {
             .or_else(|| self.next_of_worker(ring, now))
     }
 
-    /// Lets the steps wait that transports ask for.
+    /// Puts the steps for which transports ask into the queues, and takes out those that are not wanted any more.
     fn take_wishes(&mut self, now: Time) {
         while let Some(wish) = self.wishes.next() {
             match wish {

@@ -17,15 +17,16 @@ pub(crate) struct CopyRequest<'a> {
     pub(crate) range: Range<u64>,
     /// Whether unknown blocks are looked at: see [`File::resident`].
     pub(crate) look: bool,
-    /// When the stream's turn has begun. The copy may begin a new one.
+    /// The time at which the stream's turn to read began. The copy may begin a new one.
     pub(crate) turn: &'a mut Time,
-    /// The stream can send nothing before it: see [`ReadRequest`](super::ReadRequest).
+    /// True if the stream can send nothing until it has this copy: see [`ReadRequest`](super::ReadRequest).
     pub(crate) is_urgent: bool,
 }
 
 impl Disk {
-    /// Copies resident bytes from the start of a range on, with the worker's thread and without a wait. `None` if there
-    /// are none, or if memory is short and other streams come first: then read.
+    /// Copies resident bytes from the start of a range on, with the worker's thread and without a wait. `None` if no byte
+    /// is resident, or if memory is short or other streams wait; the caller then reads. An urgent copy whose turn has come
+    /// does not give way.
     pub(crate) fn copy(&mut self, ring: &Ring, request: CopyRequest<'_>) -> Option<Buffer> {
         let CopyRequest { owner, file, range, look, turn, is_urgent } = request;
         let now = ring.now();
@@ -46,7 +47,7 @@ impl Disk {
         Some(buffer)
     }
 
-    /// Returns whether it is the turn of a stream that would take a buffer, as for reads.
+    /// Returns whether the stream may take a buffer now. As for reads, other streams come first after `TURN_MAX`.
     fn may_copy(&mut self, owner: Owner, turn: &mut Time, now: Time) -> bool {
         if !self.pool.has_part() {
             return false;
