@@ -438,6 +438,7 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
         }
     }
     write_round_trips(&stats, text)?;
+    write_handshakes(&stats, text)?;
     let turns = total(metrics.workers.iter().map(|worker| &worker.turns));
     let name = "samum_worker_turn_seconds";
     write_head(
@@ -473,6 +474,25 @@ fn write_round_trips(stats: &Stats, text: &mut String) -> fmt::Result {
     ];
     let sum = stats.stack_trips_us.wrapping_mul(1_000);
     let total = Total { counts, above: stats.stack_trips_above, sum };
+    write_histogram(text, name, "", ROUND_TRIPS, Unit::Seconds, &total)
+}
+
+fn write_handshakes(stats: &Stats, text: &mut String) -> fmt::Result {
+    let name = "samum_tls_handshake_seconds";
+    let help = "Durations of complete handshakes, from the accepted connection to the last message of the client.";
+    write_head(text, name, Kind::Histogram, help)?;
+    let counts = [
+        stats.tls_took_100us,
+        stats.tls_took_1ms,
+        stats.tls_took_10ms,
+        stats.tls_took_50ms,
+        stats.tls_took_100ms,
+        stats.tls_took_250ms,
+        stats.tls_took_500ms,
+        stats.tls_took_1s,
+    ];
+    let sum = stats.tls_took_us.wrapping_mul(1_000);
+    let total = Total { counts, above: stats.tls_took_above, sum };
     write_histogram(text, name, "", ROUND_TRIPS, Unit::Seconds, &total)
 }
 

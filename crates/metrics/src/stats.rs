@@ -37,6 +37,26 @@ stats! {
     tls_handshakes_failed,
     /// Handshakes of TLS that were refused, because their clients have asked for more than their share.
     tls_handshakes_refused,
+    /// Complete handshakes of TLS that took up to 0.1 ms.
+    tls_took_100us,
+    /// Longer ones, up to 1 ms.
+    tls_took_1ms,
+    /// Longer ones, up to 10 ms.
+    tls_took_10ms,
+    /// Longer ones, up to 50 ms.
+    tls_took_50ms,
+    /// Longer ones, up to 100 ms.
+    tls_took_100ms,
+    /// Longer ones, up to 250 ms.
+    tls_took_250ms,
+    /// Longer ones, up to 500 ms.
+    tls_took_500ms,
+    /// Longer ones, up to 1 s.
+    tls_took_1s,
+    /// Still longer ones.
+    tls_took_above,
+    /// The sum of their durations in microseconds. It wraps.
+    tls_took_us,
     /// Full handshakes of TLS 1.2.
     tls12_full,
     /// Resumed handshakes of TLS 1.2.

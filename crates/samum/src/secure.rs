@@ -12,7 +12,7 @@ use std::rc::Rc;
 use metrics::Stats;
 use ring::{Completion, Fd, Ring};
 use sendfile::Takes;
-use tls::{Secured, SharedAcceptors, WorkerAcceptors};
+use tls::{Secured, SharedAcceptors, Took, WorkerAcceptors};
 
 use self::handshakes::{Handshakes, Outcome};
 use crate::network::{NetEvent, Network, Origin};
@@ -49,6 +49,18 @@ impl<N> Secure<N> {
         self.tls = with_tls.map(|(number, _)| *number).collect();
         self.has_plain = self.tls.len() < listeners.len();
     }
+
+    /// Tells the handshakes that are under way the time of an event.
+    #[inline]
+    fn tell_time(&self, ring: &Ring) {
+        if self.tls.is_empty() {
+            return;
+        }
+        let acceptors = self.acceptors.borrow();
+        if acceptors.counters().under_way() > 0 {
+            acceptors.counters().set_now(ring.now());
+        }
+    }
 }
 
 impl<N: Network> Network for Secure<N> {
@@ -75,6 +87,7 @@ impl<N: Network> Network for Secure<N> {
         ring: &mut Ring,
         completion: Completion,
     ) -> Option<NetEvent<N::Newcomer, N::Bytes>> {
+        self.tell_time(ring);
         self.below.handle(ring, completion)
     }
 
@@ -100,6 +113,7 @@ impl<N: Network> Network for Secure<N> {
 
     fn open(&mut self, ring: &mut Ring, newcomer: N::Newcomer, id: u64) -> Self::Transport {
         let origin = self.below.origin(&newcomer);
+        self.acceptors.borrow().counters().set_now(ring.now());
         let below = self.below.open(ring, newcomer, id);
         let has_tls = self.tls.contains(&origin.listener);
         let mut transport = Secured::new(below, &self.acceptors, origin.listener, has_tls);
@@ -144,6 +158,18 @@ impl<N: Network> Network for Secure<N> {
         stats.tls_handshakes_refused = counters.refused();
         [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
             counters.complete_by_kind();
+        let Took { buckets, above, sum_us } = counters.took();
+        [
+            stats.tls_took_100us,
+            stats.tls_took_1ms,
+            stats.tls_took_10ms,
+            stats.tls_took_50ms,
+            stats.tls_took_100ms,
+            stats.tls_took_250ms,
+            stats.tls_took_500ms,
+            stats.tls_took_1s,
+        ] = buckets;
+        (stats.tls_took_above, stats.tls_took_us) = (above, sum_us);
     }
 
     fn flush(&mut self, ring: &mut Ring) {

@@ -1,6 +1,22 @@
-//! The numbers of handshakes of one worker.
+//! The numbers of handshakes of one worker, and the times that they took.
 
 use core::cell::Cell;
+use core::time::Duration;
+
+use ring::Time;
+
+/// The ends of the buckets in which complete handshakes are counted by their durations: those of round trips among the
+/// metrics.
+const BUCKETS: [Duration; 8] = [
+    Duration::from_micros(100),
+    Duration::from_millis(1),
+    Duration::from_millis(10),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+];
 
 /// The numbers of handshakes. A worker publishes them with its other numbers.
 #[derive(Debug, Default)]
@@ -10,6 +26,23 @@ pub struct Counters {
     refused: Cell<u64>,
     /// Complete ones: full and resumed, of TLS 1.2 and of TLS 1.3.
     complete: [Cell<u64>; 4],
+    /// Complete ones by their durations, the last for longer ones.
+    buckets: [Cell<u64>; BUCKETS.len() + 1],
+    /// The sum of the durations in microseconds. It wraps.
+    sum_us: Cell<u64>,
+    /// The time of the present event.
+    now: Cell<Time>,
+}
+
+/// The durations of complete handshakes, from the accepted connection to the last message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// Handshakes of up to 0.1, 1, 10, 50, 100, 250, 500 and 1,000 ms that were longer than those before.
+    pub buckets: [u64; 8],
+    /// Longer ones.
+    pub above: u64,
+    /// The sum of the durations in microseconds. It wraps.
+    pub sum_us: u64,
 }
 
 fn add(to: &Cell<u64>, count: i64) {
@@ -37,8 +70,25 @@ impl Counters {
         self.complete.each_ref().map(Cell::get)
     }
 
-    pub(crate) fn begin(&self) {
+    /// The durations of complete handshakes.
+    pub fn took(&self) -> Took {
+        let mut buckets = [0; 8];
+        for (to, from) in buckets.iter_mut().zip(&self.buckets) {
+            *to = from.get();
+        }
+        let [.., above] = &self.buckets;
+        Took { buckets, above: above.get(), sum_us: self.sum_us.get() }
+    }
+
+    /// Sets the time of the events that follow, by which handshakes are measured.
+    pub fn set_now(&self, now: Time) {
+        self.now.set(now);
+    }
+
+    /// Counts a handshake that begins, and returns the time.
+    pub(crate) fn begin(&self) -> Time {
         add(&self.under_way, 1);
+        self.now.get()
     }
 
     pub(crate) fn fail(&self) {
@@ -51,8 +101,32 @@ impl Counters {
         add(&self.refused, 1);
     }
 
-    pub(crate) fn complete(&self, is_1_3: bool, is_resumed: bool) {
+    pub(crate) fn complete(&self, began: Time, is_1_3: bool, is_resumed: bool) {
+        let took = self.now.get().since(began);
+        let bucket = BUCKETS.iter().position(|end| took <= *end).unwrap_or(BUCKETS.len());
+        add(&self.buckets[bucket], 1);
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us.set(self.sum_us.get().wrapping_add(us));
         add(&self.under_way, -1);
         add(&self.complete[2 * usize::from(is_1_3) + usize::from(is_resumed)], 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_counted_up_to_the_end_of_their_bucket() {
+        let counters = Counters::default();
+        for micros in [0, 100, 101, 1_000, 999_999, 1_000_001, 90_000_000] {
+            counters.set_now(Time::default());
+            let began = counters.begin();
+            counters.set_now(Time::default() + Duration::from_micros(micros));
+            counters.complete(began, true, false);
+        }
+        let expected = Took { buckets: [2, 2, 0, 0, 0, 0, 0, 1], above: 2, sum_us: 92_001_201 };
+        assert_eq!(counters.took(), expected);
+        assert_eq!((counters.under_way(), counters.complete_by_kind()), (0, [0, 0, 7, 0]));
     }
 }

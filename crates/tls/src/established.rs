@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use rustls::server::ServerConnection;
-use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
+use rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
 use crate::acceptor::Acceptor;
@@ -25,16 +24,17 @@ pub(crate) struct Established {
 
 impl Established {
     pub(crate) fn new(
-        connection: &ServerConnection,
+        connection: &CommonState,
         listening: &Rc<Listening>,
         site: usize,
+        server_name: Option<Box<str>>,
     ) -> Self {
         let certificate = connection.peer_certificates().and_then(|all| all.first());
         // Without a suite there is no connection.
         let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
         Self {
             listening: Rc::clone(listening),
-            server_name: connection.server_name().map(Into::into),
+            server_name,
             client: certificate.and_then(|der| x509::subject(der)).map(Into::into),
             suite: suite.unwrap_or(CipherSuite::Unknown(0)),
             site: u32::try_from(site).expect("an index of a site"),

@@ -1,13 +1,15 @@
 //! A handshake, by rustls: records in, records out, and in the end the keys.
 //!
 //! The first message of the client names a server. The [`Acceptor`](crate::Acceptor) chooses the settings by it, and the
-//! handshake goes on with them. rustls gets one record at a time, so that it has none left when the handshake is complete:
-//! all that follow are opened with the keys. The costly [steps](crate::steps) may wait for their turn.
+//! handshake goes on with them. rustls keeps no buffer (its unbuffered API), and gets one record at a time. So it has no
+//! record left when the handshake is complete: all that follow are opened with the keys. The costly [steps](crate::steps) may wait for
+//! their turn.
 
 use core::fmt;
 use std::rc::Rc;
 
-use rustls::server::{Acceptor as Hello, ServerConnection};
+use ring::Time;
+use rustls::server::Acceptor as Hello;
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 use sendfile::Handshake as _;
 use tls_record::{Cipher, Keys, Records};
@@ -15,7 +17,7 @@ use tls_record::{Cipher, Keys, Records};
 use crate::acceptors::Listening;
 use crate::established::Established;
 use crate::secrets::Secrets;
-use crate::steps::{Asker, Step, Stepped, bytes_of};
+use crate::steps::{Asker, Shaking, Step, Stepped, bytes_of};
 
 /// The most bytes that a client may send before its first message is complete. The message of a browser has 2 KiB.
 const HELLO_BYTES_MAX: usize = 16 * 1024;
@@ -28,26 +30,34 @@ pub(crate) struct Handshake {
     state: State,
     /// Asks for the costly steps; they are taken at once if there is none.
     asker: Option<Asker>,
+    /// The time at which the connection was accepted.
+    began: Time,
     /// True once it has been counted as complete.
     is_complete: bool,
 }
 
 enum State {
     /// The first message of the client has not come completely.
-    Hello { hello: Box<Hello>, received: usize },
-    /// A step waits for its turn, or is being taken. The client has chosen this site.
-    Waiting { site: usize, secrets: Secrets },
+    Hello { hello: Box<Hello>, records: Vec<u8> },
+    /// A step waits for its turn, or is being taken.
+    Waiting(Choice),
     /// The client is asked.
     Chosen(Chosen),
     /// It has failed, or is complete.
     Over,
 }
 
+/// What the client has chosen by its first message, and the secrets that have been made since.
+struct Choice {
+    site: usize,
+    server_name: Option<Box<str>>,
+    secrets: Secrets,
+}
+
 /// A handshake whose client is asked.
 struct Chosen {
-    connection: Box<ServerConnection>,
-    site: usize,
-    secrets: Secrets,
+    choice: Choice,
+    shaking: Shaking,
     /// True if a step probably signs with RSA.
     is_long: bool,
 }
@@ -65,9 +75,9 @@ pub(crate) struct Failed;
 
 impl Handshake {
     pub(crate) fn new(listening: Rc<Listening>) -> Self {
-        listening.counters.begin();
-        let state = State::Hello { hello: Box::default(), received: 0 };
-        Self { listening, state, asker: None, is_complete: false }
+        let began = listening.counters.begin();
+        let state = State::Hello { hello: Box::default(), records: Vec::new() };
+        Self { listening, state, asker: None, began, is_complete: false }
     }
 
     /// Leaves the costly steps to others.
@@ -81,13 +91,13 @@ impl Handshake {
 
     /// Returns true while a step waits for its turn. No record can be handled then.
     pub(crate) const fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting { .. })
+        matches!(self.state, State::Waiting(_))
     }
 
     /// The answer to a client that speaks something else than TLS, if its first bytes are these.
     pub(crate) fn answer_to_plain(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let is_plain = matches!(self.state, State::Hello { received: 0, .. })
-            && bytes.first().is_some_and(|first| *first != HANDSHAKE);
+        let is_first = matches!(&self.state, State::Hello { records, .. } if records.is_empty());
+        let is_plain = is_first && bytes.first().is_some_and(|first| *first != HANDSHAKE);
         is_plain.then(|| self.listening.answer_to_plain(bytes))
     }
 
@@ -121,20 +131,26 @@ impl Handshake {
         answer: &mut Vec<u8>,
     ) -> Result<Option<Box<Open>>, Failed> {
         match core::mem::replace(&mut self.state, State::Over) {
-            State::Hello { mut hello, mut received } => {
+            State::Hello { mut hello, mut records } => {
+                records.extend_from_slice(record);
                 while !record.is_empty() {
                     // Its buffer is bounded, too; it does not take all at once.
                     let taken = hello.read_tls(&mut record).map_err(|_| Failed)?;
-                    received += taken;
                     match hello.accept() {
                         // What the handshake does not take would be lost.
                         Ok(Some(_)) if !record.is_empty() => return Err(Failed),
                         Ok(Some(accepted)) => {
-                            let chosen = self.listening.acceptor.choose(&accepted.client_hello());
-                            let step = Step::begin(accepted, chosen.config);
-                            return self.step(step, chosen.site, Secrets::default(), answer);
+                            let hello = accepted.client_hello();
+                            let chosen = self.listening.acceptor.choose(&hello);
+                            let server_name = hello.server_name().map(Into::into);
+                            let secrets = Secrets::default();
+                            let choice = Choice { site: chosen.site, server_name, secrets };
+                            let step = Step::begin(&accepted, records, chosen.config);
+                            return self.step(step, choice, answer);
                         }
-                        Ok(None) if received > HELLO_BYTES_MAX || taken == 0 => return Err(Failed),
+                        Ok(None) if records.len() > HELLO_BYTES_MAX || taken == 0 => {
+                            return Err(Failed);
+                        }
                         Ok(None) => {}
                         Err((_, alert)) => {
                             answer.extend(bytes_of(alert));
@@ -142,39 +158,39 @@ impl Handshake {
                         }
                     }
                 }
-                self.state = State::Hello { hello, received };
+                self.state = State::Hello { hello, records };
                 Ok(None)
             }
             State::Chosen(chosen) => {
                 let is_costly = self.is_costly(&chosen);
-                let Chosen { connection, site, secrets, is_long } = chosen;
-                let step = Step::go_on(connection, record, is_long);
+                let Chosen { mut shaking, choice, is_long } = chosen;
+                shaking.incoming.extend_from_slice(record);
+                let step = Step::go_on(shaking, is_long);
                 if is_costly {
-                    return self.step(step, site, secrets, answer);
+                    return self.step(step, choice, answer);
                 }
-                self.state = State::Waiting { site, secrets };
+                self.state = State::Waiting(choice);
                 self.handle_step(step.take(), answer)
             }
-            State::Waiting { .. } | State::Over => Err(Failed),
+            State::Waiting(_) | State::Over => Err(Failed),
         }
     }
 
     /// Returns true if the next record of the client may cost much: the key exchange is not done, or the client may show a
     /// certificate. All that is left otherwise is to check a sum.
     fn is_costly(&self, chosen: &Chosen) -> bool {
-        chosen.connection.negotiated_key_exchange_group().is_none()
-            || self.listening.acceptor.asks_for_certificates(chosen.site)
+        chosen.shaking.connection.negotiated_key_exchange_group().is_none()
+            || self.listening.acceptor.asks_for_certificates(chosen.choice.site)
     }
 
     /// Takes a step, or asks for it.
     fn step(
         &mut self,
         step: Step,
-        site: usize,
-        secrets: Secrets,
+        choice: Choice,
         answer: &mut Vec<u8>,
     ) -> Result<Option<Box<Open>>, Failed> {
-        self.state = State::Waiting { site, secrets };
+        self.state = State::Waiting(choice);
         match &self.asker {
             None => self.handle_step(step.take(), answer),
             Some(asker) => {
@@ -190,30 +206,31 @@ impl Handshake {
         stepped: Stepped,
         answer: &mut Vec<u8>,
     ) -> Result<Option<Box<Open>>, Failed> {
-        let Stepped { connection, records, secrets: told, is_long } = stepped;
+        let Stepped { shaking, records, secrets: told, is_long } = stepped;
         answer.extend(records);
-        let State::Waiting { site, secrets } = core::mem::replace(&mut self.state, State::Over)
-        else {
+        let State::Waiting(mut choice) = core::mem::replace(&mut self.state, State::Over) else {
             return Err(Failed);
         };
-        let connection = connection.ok_or(Failed)?;
+        let shaking = shaking.ok_or(Failed)?;
         // rustls tells both in one step.
-        let secrets = if told.client.is_empty() { secrets } else { told };
-        let chosen = Chosen { connection, site, secrets, is_long };
-        if chosen.connection.is_handshaking() {
-            self.state = State::Chosen(chosen);
+        if !told.client.is_empty() {
+            choice.secrets = told;
+        }
+        if shaking.connection.is_handshaking() {
+            self.state = State::Chosen(Chosen { choice, shaking, is_long });
             return Ok(None);
         }
-        self.complete(chosen).map(Some)
+        self.complete(choice, shaking).map(Some)
     }
 
     /// Takes the keys, and drops everything that only the handshake needs.
-    fn complete(&mut self, chosen: Chosen) -> Result<Box<Open>, Failed> {
-        let Chosen { connection, site, secrets, .. } = chosen;
-        let established = Established::new(&connection, &self.listening, site);
+    fn complete(&mut self, choice: Choice, shaking: Shaking) -> Result<Box<Open>, Failed> {
+        let Choice { site, server_name, secrets } = choice;
+        let connection = shaking.connection;
+        let established = Established::new(&connection, &self.listening, site, server_name);
         let is_tls13 = established.is_tls13();
-        let ExtractedSecrets { tx, rx } =
-            connection.dangerous_extract_secrets().map_err(|_| Failed)?;
+        let (ExtractedSecrets { tx, rx }, _) =
+            connection.dangerous_into_kernel_connection().map_err(|_| Failed)?;
         let [write, read] = if is_tls13 {
             [(tx, &secrets.server), (rx, &secrets.client)]
                 .map(|((sequence, keys), secret)| Keys::tls13(cipher(&keys)?, secret, sequence))
@@ -221,7 +238,7 @@ impl Handshake {
             [tx, rx].map(|(sequence, keys)| tls12_keys(sequence, &keys))
         };
         let records = Records::new(read.ok_or(Failed)?, write.ok_or(Failed)?);
-        self.listening.counters.complete(is_tls13, established.is_resumed());
+        self.listening.counters.complete(self.began, is_tls13, established.is_resumed());
         self.is_complete = true;
         Ok(Box::new(Open { records, established: Rc::new(established) }))
     }
@@ -267,3 +284,6 @@ fn tls12_keys(sequence: u64, keys: &ConnectionTrafficSecrets) -> Option<Keys> {
     };
     Keys::tls12(cipher, key.as_ref(), iv.as_ref().try_into().ok()?, sequence)
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,7 @@ mod x509;
 pub use self::acceptor::{Acceptor, Chosen, SiteTls};
 pub use self::acceptors::{Acceptors, ListenerTls, Listening, SharedAcceptors, WorkerAcceptors};
 pub use self::clients::Clients;
-pub use self::counters::Counters;
+pub use self::counters::{Counters, Took};
 pub use self::fault::{CERTIFICATES_MAX, CRL_BYTES_MAX, Cause, FILE_BYTES_MAX, Fault};
 pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
 pub use self::pair::Pair;

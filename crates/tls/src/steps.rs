@@ -8,16 +8,26 @@
 //! A step is costly if it makes keys, signs or verifies. A transport without a [`Slot`] takes its steps at once.
 
 use core::cell::{Cell, RefCell};
+use core::fmt;
 use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::Job;
-use rustls::server::{Accepted, AcceptedAlert, ServerConnection};
+use rustls::server::{Accepted, AcceptedAlert, ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, InsufficientSizeError, UnbufferedStatus,
+};
 use rustls::{ServerConfig, SignatureAlgorithm};
 
 use crate::secrets::Secrets;
+
+/// The type of a record with an alert, and of a sealed one (RFC 8446 §5.1).
+const ALERT: u8 = 21;
+const SEALED: u8 = 23;
+/// The head of a record.
+const HEAD_BYTES: usize = 5;
 
 /// A costly step of a handshake.
 #[derive(Debug)]
@@ -28,17 +38,24 @@ pub struct Step {
 
 #[derive(Debug)]
 enum Work {
-    /// Answer the first message of a client, by these settings.
-    Begin(Box<Accepted>, Arc<ServerConfig>),
-    /// Answer this record.
-    GoOn(Box<ServerConnection>, Vec<u8>),
+    /// Answer the first message of a client, which these records have, by these settings.
+    Begin(Arc<ServerConfig>, Vec<u8>),
+    /// Answer what has come.
+    GoOn(Shaking),
+}
+
+/// A handshake as rustls knows it, with what has come and is not handled.
+pub(crate) struct Shaking {
+    pub(crate) connection: Box<UnbufferedServerConnection>,
+    /// The records of a message that is not complete. rustls bounds a message (64 KiB).
+    pub(crate) incoming: Vec<u8>,
 }
 
 /// A handshake after a step.
 #[derive(Debug)]
 pub struct Stepped {
     /// None if the handshake has failed.
-    pub(crate) connection: Option<Box<ServerConnection>>,
+    pub(crate) shaking: Option<Shaking>,
     /// Records for the client; the last one is an alert if the handshake has failed.
     pub(crate) records: Vec<u8>,
     /// The secrets that rustls has told in this step.
@@ -47,14 +64,14 @@ pub struct Stepped {
 }
 
 impl Step {
-    pub(crate) fn begin(accepted: Accepted, config: Arc<ServerConfig>) -> Self {
+    pub(crate) fn begin(accepted: &Accepted, records: Vec<u8>, config: Arc<ServerConfig>) -> Self {
         let certified = config.cert_resolver.resolve(accepted.client_hello());
         let is_long = certified.is_some_and(|it| it.key.algorithm() == SignatureAlgorithm::RSA);
-        Self { work: Work::Begin(Box::new(accepted), config), is_long }
+        Self { work: Work::Begin(config, records), is_long }
     }
 
-    pub(crate) fn go_on(connection: Box<ServerConnection>, bytes: &[u8], is_long: bool) -> Self {
-        Self { work: Work::GoOn(connection, bytes.to_vec()), is_long }
+    pub(crate) const fn go_on(shaking: Shaking, is_long: bool) -> Self {
+        Self { work: Work::GoOn(shaking), is_long }
     }
 
     /// Returns true if the step probably signs with RSA: that takes 0.6 ms and more, an elliptic curve 0.03 ms.
@@ -69,36 +86,95 @@ impl Step {
         let is_long = self.is_long;
         // Those of another handshake are none of this one's.
         drop(Secrets::take());
-        let (connection, records) = match self.work {
-            Work::Begin(accepted, config) => match accepted.into_connection(config) {
-                Ok(connection) => go_on(Box::new(connection), &[]),
-                Err((_, alert)) => (None, bytes_of(alert)),
-            },
-            Work::GoOn(connection, record) => go_on(connection, &record),
+        let mut records = Vec::new();
+        let shaking = match self.work {
+            // It fails without a message, if the system has no random numbers.
+            Work::Begin(config, incoming) => UnbufferedServerConnection::new(config)
+                .ok()
+                .map(|connection| Shaking { connection: Box::new(connection), incoming }),
+            Work::GoOn(shaking) => Some(shaking),
         };
-        Stepped { connection, records, secrets: Secrets::take(), is_long }
+        let shaking = shaking.and_then(|shaking| shaking.go_on(&mut records));
+        Stepped { shaking, records, secrets: Secrets::take(), is_long }
     }
 }
 
-/// Answers a record, or the messages that have come before. Returns the records of the answer, and the connection unless the
-/// handshake has failed.
-fn go_on(
-    mut connection: Box<ServerConnection>,
-    mut record: &[u8],
-) -> (Option<Box<ServerConnection>>, Vec<u8>) {
-    let mut answer = Vec::new();
-    loop {
-        let taken = connection.read_tls(&mut record).unwrap_or_default();
-        let is_right = connection.process_new_packets().is_ok();
-        // Writing to a vector cannot fail.
-        while connection.wants_write() && connection.write_tls(&mut answer).is_ok() {}
-        // What the handshake does not take would be lost.
-        if !is_right || (taken == 0 && !record.is_empty()) {
-            return (None, answer);
+impl Shaking {
+    /// Answers what has come. Returns the handshake unless it has failed; then an alert is the last record of the answer.
+    fn go_on(mut self, answer: &mut Vec<u8>) -> Option<Self> {
+        loop {
+            let UnbufferedStatus { discard, state } =
+                self.connection.process_tls_records(&mut self.incoming);
+            let goes_on = match state {
+                Ok(ConnectionState::EncodeTlsData(data)) => {
+                    encode(data, answer);
+                    true
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    true
+                }
+                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => false,
+                // Data of the application comes after the handshake. A client that says goodbye before has gone.
+                Ok(_) | Err(_) => {
+                    self.incoming.drain(..discard);
+                    self.end(answer);
+                    return None;
+                }
+            };
+            self.incoming.drain(..discard);
+            if goes_on {
+                continue;
+            }
+            // What the handshake does not take would be lost.
+            if !self.connection.is_handshaking() && !self.incoming.is_empty() {
+                return None;
+            }
+            self.incoming.shrink_to_fit();
+            return Some(self);
         }
-        if record.is_empty() {
-            return (Some(connection), answer);
+    }
+
+    /// Appends the records that are left of a handshake that has failed, up to its alert. rustls would go on with what has
+    /// come if it were asked for more: another error then is one too many for it.
+    fn end(&mut self, answer: &mut Vec<u8>) {
+        let mut begin = answer.len();
+        while !is_alert(&answer[begin..])
+            && let Ok(ConnectionState::EncodeTlsData(data)) =
+                self.connection.process_tls_records(&mut self.incoming).state
+        {
+            begin = answer.len();
+            encode(data, answer);
         }
+    }
+}
+
+/// Returns true if a record of rustls is an alert, which may be sealed as TLS 1.3 does it (RFC 8446 §5.2): the two bytes
+/// of an alert, the type, and 16 bytes of proof.
+fn is_alert(record: &[u8]) -> bool {
+    match record.first() {
+        Some(&ALERT) => true,
+        Some(&SEALED) => record.len() == HEAD_BYTES + 2 + 1 + 16,
+        _ => false,
+    }
+}
+
+impl fmt::Debug for Shaking {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Shaking").field("incoming", &self.incoming.len()).finish_non_exhaustive()
+    }
+}
+
+/// Appends records of rustls to others.
+fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, records: &mut Vec<u8>) {
+    // Without room, rustls says how much it needs.
+    if let Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) =
+        data.encode(&mut [])
+    {
+        let len = records.len();
+        records.resize(len + required_size, 0);
+        let encoded = data.encode(&mut records[len..]);
+        debug_assert!(encoded.is_ok_and(|encoded| encoded == required_size));
     }
 }
 

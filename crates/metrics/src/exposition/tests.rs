@@ -101,6 +101,9 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
             tls13_resumed: 8 * count,
             tls_misdirected: 9 * count,
             tls_handshakes_refused: 10 * count,
+            tls_took_1ms: 11 * count,
+            tls_took_above: 12 * count,
+            tls_took_us: 13_000_000 * count,
             ..Stats::default()
         };
         meters.end_turn(&stats, Duration::ZERO);
@@ -121,6 +124,9 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
     assert_eq!(sum("samum_tls_handshakes_failed_total", &[]), 44.0);
     assert_eq!(sum("samum_tls_misdirected_total", &[]), 99.0);
     assert_eq!(sum("samum_tls_handshakes_refused_total", &[]), 110.0);
+    assert_eq!(sum("samum_tls_handshake_seconds_bucket", &[("le", "0.001")]), 121.0);
+    assert_eq!(sum("samum_tls_handshake_seconds_count", &[]), 253.0);
+    assert_eq!(sum("samum_tls_handshake_seconds_sum", &[]), 143.0);
 }
 
 #[test]

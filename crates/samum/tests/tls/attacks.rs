@@ -180,6 +180,22 @@ fn first_messages_that_are_too_long_or_none_are_refused_at_once() {
     });
 }
 
+/// A message may be split as the client likes (RFC 8446 §5.1).
+#[test]
+fn a_first_message_in_records_of_one_byte_is_answered() {
+    on_both_drivers(|driver| {
+        let scene = Scene::new(driver);
+        let whole = hello(b"a.example", 0);
+        let records: Vec<u8> =
+            whole[5..].iter().flat_map(|byte| [HANDSHAKE, 3, 1, 0, 1, *byte]).collect();
+        let mut socket = connect(scene.address());
+        socket.write_all(&records).unwrap();
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[0], HANDSHAKE, "not the server's first message");
+    });
+}
+
 /// Names that are none get the default site's certificate or an alert, and never more.
 #[test]
 fn names_of_servers_that_are_none_do_no_harm() {

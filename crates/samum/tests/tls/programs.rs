@@ -139,6 +139,36 @@ fn openssl_may_renew_keys_and_not_renegotiate() {
     });
 }
 
+/// The certificate of a client does not fit in one record of the least length that OpenSSL makes, so that its messages come in
+/// several.
+#[test]
+fn messages_of_a_handshake_may_come_in_many_records() {
+    if let Err(reason) = run("openssl", &["version".as_ref()]) {
+        skip!("no openssl: {reason}");
+    }
+    on_both_drivers(|driver| {
+        let authority = Authority::new();
+        let tree = Tree::new().file("www/index.html", "the page");
+        authority.issue(&["localhost"]).put(&tree, "a");
+        let names: Vec<_> = (0..100).map(|number| format!("name-{number}.example")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        authority.issue(&names).put(&tree, "client");
+        tree.write("authority.pem", &*authority.pem());
+        let demand = "key = \"a.key\", client = { ca = \"authority.pem\" }";
+        let server = serve_config(&tree, &config(driver).replace("key = \"a.key\"", demand));
+        let [certificate, key] = ["client.pem", "client.key"].map(|name| tree.path().join(name));
+        for version in ["-tls1_3", "-tls1_2"] {
+            let words = [version, "-max_send_frag", "512"];
+            let shown = ["-cert", text(&certificate), "-key", text(&key)];
+            let address = tcp_address(&server);
+            let said = s_client(&tree, address, &[words.as_slice(), &shown].concat(), &[REQUEST]);
+            assert!(said.contains("the page"), "{version}: {said}");
+            let said = s_client(&tree, address, &words, &[REQUEST]);
+            assert!(!said.contains("the page"), "{version}: {said}");
+        }
+    });
+}
+
 /// A program in JavaScript that asks twice on one connection, and then with the ticket of the first handshake.
 const NODE: &str = r#"
 const https = require("https"), fs = require("fs");
