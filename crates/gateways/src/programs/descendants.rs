@@ -138,9 +138,10 @@ impl Traces {
             // used again.
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let Some(status) = Status::of(pid) else { continue };
-            // Until it executes, a program that is being started has all descriptors of the server.
+            // Until it executes, another program that is being started has all descriptors of the server, and its own mark.
             let program = || fs::read_link(format!("/proc/{pid}/exe")).ok();
-            if parent == own && pid != self.leader.0 && program() == own_program {
+            let may_be_starting = parent == own && pid != self.leader.0 && program() == own_program;
+            if may_be_starting && !self.is_marked(pid) {
                 continue;
             }
             let is_inherited =

@@ -9,7 +9,7 @@ use crate::cgi::stage::{
     Counts, on_both_drivers, on_both_drivers_at_once, pid_in, script, serve, serve_impatient,
     serve_with, text, tree, wait_for_end,
 };
-use crate::common::{SOON, wait_until};
+use crate::common::{SAMUM, SOON, wait_until};
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
 
@@ -277,6 +277,22 @@ fn what_is_started_between_sigterm_and_sigkill_is_killed_too() {
         assert_eq!(stage.ask("GET /tool/run").status, 504);
         wait_for_end(pid_in(&tree, "testator"));
         wait_for_end(pid_in(&tree, "heir"));
+    });
+}
+
+/// A process whose program is that of the server may be one that is being started for another request.
+#[test]
+fn a_process_that_has_become_another_server_is_killed_too() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let dir = tree.path().display();
+        let run = format!(
+            "(env -i setsid {SAMUM} serve {dir} --listen 127.0.0.1:0 </dev/null >/dev/null 2>&1 & echo $! >{dir}/own); sleep 1000"
+        );
+        script(&tree, "run", &run);
+        let stage = serve_with(driver, &tree, "timeout = 1");
+        assert_eq!(stage.ask("GET /tool/run").status, 504);
+        wait_for_end(pid_in(&tree, "own"));
     });
 }
 
