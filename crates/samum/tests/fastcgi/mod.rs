@@ -5,5 +5,5 @@ pub(crate) mod application;
 mod faults;
 mod hand_over;
 mod php;
-mod stage;
+pub(crate) mod stage;
 mod uploads;

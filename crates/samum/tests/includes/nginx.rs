@@ -1,57 +1,10 @@
 //! The same pages from nginx with `ssi on`, where the meaning is the same: without a query `QUERY_STRING` is not set there,
 //! and quotes in conditions are bytes like others.
 
-use core::net::SocketAddr;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 
-use testkit::{Address, Client, request};
-
-use crate::common::{SOON, wait_until};
+use crate::common::nginx::Nginx;
 use crate::includes::stage::{on_both_drivers, serve, tree};
-
-struct Nginx {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Nginx {
-    /// Serves the pages of a tree; `None` if it is not installed.
-    fn start(tree: &testkit::Tree) -> Option<Self> {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let root = tree.path().display();
-        let config = format!(
-            "daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;\n\
-             events {{}}\n\
-             http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; \
-             fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; \
-             types {{ text/html html; text/plain txt; }}\n\
-             server {{ listen {address}; root {root}/www; ssi on; }} }}\n"
-        );
-        tree.write("nginx.conf", config.as_str());
-        let mut command = Command::new("nginx");
-        command.arg("-c").arg(tree.path().join("nginx.conf")).arg("-p").arg(tree.path());
-        command.env("TZ", "UTC").stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null());
-        let child = command.spawn().ok()?;
-        let nginx = Self { child, address };
-        assert!(wait_until(SOON, || TcpStream::connect(address).is_ok()));
-        Some(nginx)
-    }
-
-    fn page(&self, path: &str) -> String {
-        let mut client = Client::connect(&Address::Tcp(self.address)).unwrap();
-        client.send(request(&format!("GET {path}\nUser-Agent: <a>&\"b\""))).unwrap();
-        String::from_utf8(client.response().unwrap().body).unwrap()
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
 
 #[test]
 fn pages_are_those_that_nginx_makes() {
@@ -85,15 +38,25 @@ fn pages_are_those_that_nginx_makes() {
     for (number, page) in pages.iter().enumerate() {
         fs::write(tree.path().join(format!("www/{number}.html")), page).unwrap();
     }
-    let Some(nginx) = Nginx::start(&tree) else { testkit::skip!("nginx is not installed") };
+    let root = tree.path().display();
+    let config = |address| {
+        format!(
+            "types {{ text/html html; text/plain txt; }}\nserver {{ listen {address}; root {root}/www; ssi on; }}"
+        )
+    };
+    let Some(nginx) = Nginx::start(&tree, config) else { testkit::skip!("nginx is not installed") };
+    let page = |path: &str| {
+        let response = nginx.ask(&format!("GET {path}\nUser-Agent: <a>&\"b\""));
+        String::from_utf8(response.body).unwrap()
+    };
     on_both_drivers(|driver| {
         let stage = serve(driver, &tree);
-        for (number, page) in pages.iter().enumerate() {
+        for (number, source) in pages.iter().enumerate() {
             for query in ["?a=1", "?a=2&b=3", "?a=%3Cb%3E&x=<>"] {
                 let path = format!("/{number}.html{query}");
                 let response = stage.ask(&format!("GET {path}\nUser-Agent: <a>&\"b\""));
                 let shown = String::from_utf8(response.body).unwrap();
-                assert_eq!(shown, nginx.page(&path), "{path}: {page}");
+                assert_eq!(shown, page(&path), "{path}: {source}");
             }
         }
     });

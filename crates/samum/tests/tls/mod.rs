@@ -175,8 +175,8 @@ impl TlsClient {
         Ok(body.to_owned())
     }
 
-    /// The body of a response with the status 200, whose length is known. The connection stays open.
-    pub(crate) fn get(&mut self, host: &str, path: &str) -> io::Result<Vec<u8>> {
+    /// The head of the response to a request, in small letters.
+    pub(crate) fn head(&mut self, host: &str, path: &str) -> io::Result<String> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         self.0.write_all(request.as_bytes())?;
         let mut head = Vec::new();
@@ -185,7 +185,12 @@ impl TlsClient {
             self.0.read_exact(&mut byte)?;
             head.push(byte[0]);
         }
-        let head = String::from_utf8(head).map_err(Error::other)?.to_ascii_lowercase();
+        Ok(String::from_utf8(head).map_err(Error::other)?.to_ascii_lowercase())
+    }
+
+    /// The body of a response with the status 200, whose length is known. The connection stays open.
+    pub(crate) fn get(&mut self, host: &str, path: &str) -> io::Result<Vec<u8>> {
+        let head = self.head(host, path)?;
         if !head.starts_with("http/1.1 200 ") {
             return Err(Error::other(head));
         }
