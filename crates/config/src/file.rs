@@ -1,5 +1,7 @@
 //! Makes a configuration of a TOML file and of the files that it includes.
 
+mod foreign;
+
 use core::fmt;
 use std::collections::HashMap;
 use std::io;
@@ -197,6 +199,12 @@ impl Loader<'_> {
             return self.notes.error(Span::new(file, at..at), "the file is not UTF-8");
         }
         let (document, errors) = DeTable::parse_recoverable(&text);
+        if !errors.is_empty()
+            && let Some((whose, place)) = foreign::recognize(&text)
+        {
+            let text = format!("a configuration is TOML, and this file looks like {whose}");
+            return self.notes.error(Span::new(file, place), text);
+        }
         let mut is_readable = true;
         let mut last = None;
         for error in &errors {

@@ -151,9 +151,8 @@ fn unknown(
     // Such as `timeout-connect` for `timeout`.
     let is_longer = |key: &&&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
     let longer: Vec<_> = names.iter().filter(is_longer).map(|key| format!("`{key}`")).collect();
-    let advice = match (suggest::nearest(name, names.iter().copied()), elsewhere::word(name)) {
-        (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, Some(Word::Keys(keys))) => {
+    let advice = match (elsewhere::word(name), suggest::nearest(name, names.iter().copied())) {
+        (Some(Word::Keys(keys)), _) => {
             let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
             let all = all.join(" or ");
             match keys.first().filter(|key| !names.contains(key)) {
@@ -164,7 +163,8 @@ fn unknown(
                 }
             }
         }
-        (None, Some(Word::Missing(sentence))) => sentence.to_owned(),
+        (Some(Word::Missing(sentence)), _) => sentence.to_owned(),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
         (None, None) if !longer.is_empty() => {
             let home = home(name).map(|home| format!("; `{name}` belongs to {}", home.title));
             format!("use {}{}", longer.join(" or "), home.unwrap_or_default())
