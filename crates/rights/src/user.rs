@@ -1,0 +1,43 @@
+//! The user that a process becomes.
+
+use std::io;
+
+use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// A user with its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user as the operator has named it.
+    pub name: String,
+    /// The number of the user.
+    pub uid: u32,
+    /// The number of the group.
+    pub gid: u32,
+    /// The numbers of further groups.
+    pub groups: Vec<u32>,
+}
+
+impl User {
+    /// Returns true if the process has this user and this group already.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        (geteuid().as_raw(), getegid().as_raw()) == (self.uid, self.gid)
+    }
+
+    /// Makes the calling thread one of this user, for good: groups first, because the user has no right to change them.
+    pub(crate) fn become_it(&self) -> io::Result<()> {
+        let groups: Vec<_> = self.groups.iter().copied().map(Gid::from_raw).collect();
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(gid, gid, gid)?;
+        set_thread_res_uid(uid, uid, uid)?;
+        // The user 0 could take on any other user, and what is saved could be taken on again.
+        if self.uid != 0 && set_thread_res_uid(Uid::ROOT, None, None) != Err(Errno::PERM) {
+            return Err(io::Error::other("root can still be taken on"));
+        }
+        Ok(())
+    }
+}
