@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::message::Span;
 use super::{
-    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Https, Limits, Listen,
-    Log, Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
+    Access, Account, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Https, Limits,
+    Listen, Log, Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
 };
 
 /// The contents of all files.
@@ -112,6 +112,8 @@ pub enum Thing {
     Control(PathBuf),
     /// The name of a network interface.
     Interface(String),
+    /// The user that the server becomes.
+    Account(Account),
 }
 
 /// The keys that a route inherits from its site, unless it has its own. A route begins with a copy of its

@@ -71,6 +71,11 @@ impl Loaded {
         Self { config, warnings, digest: None, sources, places }
     }
 
+    /// The paths of all files that were read, as they were named: relative ones begin at the working directory.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.sources.iter().map(|source| source.path.as_path())
+    }
+
     /// Makes an error about a thing, at the first position that names it.
     #[must_use]
     pub fn error(&self, thing: &Thing, text: &str) -> Message {

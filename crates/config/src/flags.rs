@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use super::Server;
 use super::draft::Draft;
-use super::keys::{self, BYTES, PREFIXES, Row, SECONDS};
+use super::keys::{self, ACCOUNT, BYTES, PREFIXES, Row, SECONDS};
 use super::message::{Notes, Span};
 use super::node::{Origin, Table};
 use super::value::quoted;
@@ -69,6 +69,7 @@ impl Flag {
             "bytes per second" => "BYTES/S",
             SECONDS => "S",
             PREFIXES => "RANGE",
+            ACCOUNT => "USER[:GROUP]",
             "number" => "N",
             _ if self.is_list() => "NAME",
             _ if !self.words().is_empty() => "WORD",

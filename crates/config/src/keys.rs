@@ -101,6 +101,7 @@ const ROUTE_TITLE: &str = "[[site.route]]";
 pub(super) const BYTES: &str = "bytes: a number, or a string with k, m or g";
 pub(super) const SECONDS: &str = "seconds: a number, or a string";
 const FLAG: &str = "true or false";
+pub(super) const ACCOUNT: &str = "string: `USER` or `USER:GROUP`";
 pub(super) const PREFIXES: &str = "list of addresses and ranges";
 
 /// Reads keys of `[server]`.

@@ -155,8 +155,22 @@ pub struct Server {
     pub trusted_proxies: Vec<Peers>,
     /// The format of messages to the operator.
     pub error_format: ErrorFormat,
+    /// The user that the server becomes when its sockets are open. By default it stays the user that started it.
+    pub user: Option<Account>,
+    /// The use of Landlock, if it is said; see [`confine`](Self::confine).
+    pub confine: Option<Confine>,
     /// The settings of each worker.
     pub tuning: Tuning,
+}
+
+impl Server {
+    /// The use of Landlock: by default [`Auto`](Confine::Auto) if the server becomes another user, else
+    /// [`Off`](Confine::Off).
+    #[must_use]
+    pub fn confine(&self) -> Confine {
+        let default = if self.user.is_some() { Confine::Auto } else { Confine::Off };
+        self.confine.unwrap_or(default)
+    }
 }
 
 impl Default for Server {
@@ -172,9 +186,38 @@ impl Default for Server {
             control: None,
             trusted_proxies: Vec::new(),
             error_format: ErrorFormat::Text,
+            user: None,
+            confine: None,
             tuning: Tuning::default(),
         }
     }
+}
+
+/// The user of a process, by names or numbers: `USER` or `USER:GROUP`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Account {
+    /// The user.
+    pub user: String,
+    /// The only group; by default the groups of the user.
+    pub group: Option<String>,
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.user)?;
+        self.group.as_ref().map_or(Ok(()), |group| write!(f, ":{group}"))
+    }
+}
+
+/// The use of Landlock, with which a process gives up the access to files that it does not need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Confine {
+    /// As much as the kernel has; the log says what the kernel lacks
+    Auto,
+    /// All of it, or the server does not start
+    Required,
+    /// None
+    Off,
 }
 
 /// A site: the responses to requests for some hosts: `[[site]]`.
@@ -483,6 +526,10 @@ pub struct Cgi {
     pub output_max: u64,
     /// Variables of the environment beside the variables of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
+    /// Directories and files that programs of a confined server may read and execute, beside their own directory.
+    pub read: Vec<PathBuf>,
+    /// Directories and files that programs of a confined server may read and change.
+    pub write: Vec<PathBuf>,
     /// The bytes of a body that wait in memory until all of it has come, at most 1 MiB. See [`GatewayRules::buffer`].
     pub buffer: u64,
     /// The directory on whose disk the rest of such a body waits; by default the system's directory for temporary
@@ -500,6 +547,8 @@ impl Cgi {
             timeout: Duration::from_secs(60),
             output_max: 64 * 1024 * 1024,
             environment: Vec::new(),
+            read: Vec::new(),
+            write: Vec::new(),
             buffer: GatewayRules::BUFFER,
             buffer_dir: None,
         }

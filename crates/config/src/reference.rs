@@ -79,7 +79,7 @@ servers of its user share the address, or if a server answers at `control`.
 **Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
 [limits.md](limits.md) has all limits.
 
-**Not here yet**: certificates by ACME, TLS to upstreams, authentication, a sandbox (Landlock), socket activation and upgrades by systemd, compression on the fly, packages; changes
+**Not here yet**: certificates by ACME, TLS to upstreams, authentication, socket activation and upgrades by systemd, compression on the fly, packages; changes
 of the cookies of other servers, regular expressions.
 "#;
 
@@ -90,7 +90,8 @@ const INTERFACES: &str = r#"
 **Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel's also needs CAP_NET_BIND_SERVICE,
 because samum reserves it with the kernel. A TAP device that belongs to the user needs no right. When it has started, samum drops all rights
 but seven, if it has them. These are for reloads, logs that are reopened, files of others and the end of programs (CGI): CAP_CHOWN, CAP_DAC_OVERRIDE,
-CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of root's rights.
+CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of root's rights. With `user`
+only CAP_IPC_LOCK and CAP_NET_BIND_SERVICE are left.
 
 **Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK the limit
 of locked memory (`LimitMEMLOCK=` of systemd, `ulimit -l`, often 8 MiB) has to allow that for all queues; it counts all processes of the user.

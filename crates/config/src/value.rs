@@ -12,7 +12,7 @@ use ring::Choice;
 use sendfile::{Caching, Window};
 
 use super::{
-    Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, rule, suggest,
+    Account, Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, rule, suggest,
 };
 use crate::site;
 
@@ -217,6 +217,22 @@ pub(super) fn owner(text: &str) -> Result<(Option<String>, Option<String>), Stri
     }
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     Ok((name(user), name(group)))
+}
+
+/// Reads `USER` or `USER:GROUP`.
+pub(super) fn account(text: &str) -> Result<Account, String> {
+    let (user, group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control())
+    };
+    if !is_name(user) || !group.is_none_or(is_name) {
+        return Err("expected USER or USER:GROUP".to_owned());
+    }
+    Ok(Account { user: user.to_owned(), group: group.map(str::to_owned) })
 }
 
 /// Reads the certificate of a command line: `CERT,KEY`, `CERT` with the key in the same file, or `self-signed`.
@@ -659,6 +675,20 @@ mod tests {
     fn an_ipv4_address_in_the_notation_of_ipv6_is_explained() {
         let error = address("[::ffff:127.0.0.1]:80").unwrap_err();
         assert!(error.ends_with("listen on 127.0.0.1:80"), "{error}");
+    }
+
+    #[test]
+    fn a_user_may_have_a_group() {
+        for (text, user, group) in
+            [("samum", "samum", None), ("33:33", "33", Some("33")), ("a:b", "a", Some("b"))]
+        {
+            let expected = Account { user: user.to_owned(), group: group.map(str::to_owned) };
+            assert_eq!(account(text), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.to_string(), text);
+        }
+        for text in ["", ":", "a:", ":b", "a:b:c", "a b", "a:b\n", "\0"] {
+            assert!(account(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::certificates::{self, Reading};
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{control_socket, follow, shares, warnings};
+use crate::{account, control_socket, follow, shares, warnings};
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
 use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Thing, print};
@@ -109,6 +109,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
                 Err("the control socket needs a path of its own: a listener is there".to_owned())
             }
             Thing::Control(path) => control_socket::probe(path),
+            Thing::Account(account) => account::find_user(account).map(drop),
             Thing::Interface(name) => {
                 let server = &loaded.config.server;
                 let mut all = server.interfaces.iter().filter(|it| it.name == *name);
@@ -175,7 +176,8 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
         let addresses = site.listen.iter().map(|listen| Thing::Address(listen.address.clone()));
         addresses.chain(log).chain(of_routes).chain(of_paths).chain(of_buffers)
     });
-    control.into_iter().chain(interfaces).chain(of_sites)
+    let account = config.server.user.clone().map(Thing::Account);
+    control.into_iter().chain(account).chain(interfaces).chain(of_sites)
 }
 
 /// Returns true if a directory has a file with the last name of the route's path, or with the whole path.

@@ -11,11 +11,11 @@ use sendfile::{Caching, Policy, Window};
 use super::*;
 use crate::print::to_toml;
 use crate::{
-    Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
-    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https, Interface, Limits,
-    Listen, Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route,
-    ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls, TlsClients, TlsFiles,
-    TlsProfile, Tuning, UnixSocket, Upstream,
+    Access, Account, Action, Address, Balance, Capture, Cgi, Confine, Congestion, ErrorFormat,
+    FileRules, Files, FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https,
+    Interface, Limits, Listen, Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect,
+    RequestHeader, Route, ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls,
+    TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -1317,9 +1317,10 @@ fn action() -> impl Strategy<Value = Action> {
         file().prop_map(Action::Redirects),
         (
             (file(), GatewayRules::BUFFER_MIN..1 << 40, option::of(file())),
-            (1..65_536_u32, seconds(), any::<u64>(), environment())
+            (1..65_536_u32, seconds(), any::<u64>(), environment()),
+            [0, 1].map(|least| proptest::collection::vec(file(), least..3))
         )
-            .prop_map(|(files, limits)| {
+            .prop_map(|(files, limits, [read, write])| {
                 let (root, buffer, buffer_dir) = files;
                 let (processes_max, timeout, output_max, environment) = limits;
                 Action::Cgi(Cgi {
@@ -1328,6 +1329,8 @@ fn action() -> impl Strategy<Value = Action> {
                     timeout,
                     output_max,
                     environment,
+                    read,
+                    write,
                     buffer,
                     buffer_dir,
                 })
@@ -1584,7 +1587,11 @@ fn server() -> impl Strategy<Value = Server> {
     });
     let numbers = (1..=1024_usize, 1..=1_usize << 20, 0..1_u64 << 32);
     let stack = (proptest::collection::vec(interface(), 0..3), option::of(capture()));
-    (numbers, driver, option::of(file()), proxies, format, times, stack).prop_map(
+    let group = option::of(Just("adm".to_owned()));
+    let account = group.prop_map(|group| Account { user: "samum".to_owned(), group });
+    let confine = prop_oneof![Just(Confine::Auto), Just(Confine::Required), Just(Confine::Off)];
+    let rights = (option::of(account), option::of(confine));
+    (numbers, driver, option::of(file()), proxies, format, times, stack, rights).prop_map(
         |(
             (threads, connections_max, rate_min),
             driver,
@@ -1593,6 +1600,7 @@ fn server() -> impl Strategy<Value = Server> {
             error_format,
             times,
             (interfaces, capture),
+            (user, confine),
         )| {
             let (timeout_idle, timeout_header, timeout_send, timeout_disk) = times;
             let mut tuning = Tuning {
@@ -1625,6 +1633,8 @@ fn server() -> impl Strategy<Value = Server> {
                 control,
                 trusted_proxies,
                 error_format,
+                user,
+                confine,
                 tuning,
             }
         },

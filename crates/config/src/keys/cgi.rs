@@ -1,8 +1,11 @@
 //! The keys of the table `cgi`.
 
+use std::path::PathBuf;
+
 use super::environment::{read_variables, variables_text};
 use super::text::{bytes_text, path_text, seconds_text};
 use super::{BYTES, Key, SECONDS, set};
+use crate::node::Node;
 use crate::{Cgi, value};
 
 /// The keys of `cgi`.
@@ -59,4 +62,29 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         read: |cgi, node, notes| read_variables(&mut cgi.environment, node, notes),
         write: |cgi| variables_text(&cgi.environment),
     },
+    Key {
+        name: "read",
+        kind: "list of paths",
+        default: "`[]`",
+        example: r#"["/srv/git"]"#,
+        doc: "Directories and files that the programs may read and execute if the server is confined (`confine`). Without \
+              this key they may use `/usr`, `/bin`, `/lib*`, `/etc/ld.so*`, `/dev/null` and their own directory.",
+        read: |cgi, node, notes| set(&mut cgi.read, node.list(notes, Node::file)),
+        write: |cgi| paths_text(&cgi.read),
+    },
+    Key {
+        name: "write",
+        kind: "list of paths",
+        default: "`[]`",
+        example: r#"["/var/lib/guestbook", "/tmp"]"#,
+        doc: "Directories and files that the programs may read and change, but not execute, if the server is confined. The \
+              user of the server must have the right to do so.",
+        read: |cgi, node, notes| set(&mut cgi.write, node.list(notes, Node::file)),
+        write: |cgi| paths_text(&cgi.write),
+    },
 ];
+
+fn paths_text(paths: &[PathBuf]) -> Option<String> {
+    let all: Vec<_> = paths.iter().map(|path| path_text(path)).collect();
+    (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
+}

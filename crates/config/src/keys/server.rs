@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use super::interface::{interface_text, read_interface};
 use super::pcap::PCAP;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
-use super::{BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
+use super::{ACCOUNT, BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
 use crate::draft::{Draft, Thing};
 use crate::message::{Notes, Span};
 use crate::node::Node;
 use crate::value::{self, quoted};
-use crate::{Capture, Congestion, ErrorFormat, Frames, Interface, Server};
+use crate::{Capture, Confine, Congestion, ErrorFormat, Frames, Interface, Server};
 
 /// The keys of `[server]`.
 pub(super) const SERVER: &[Key<Draft, Server>] = &[
@@ -161,6 +161,38 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
             set(&mut draft.server.error_format, node.text(value::choice::<ErrorFormat>, notes));
         },
         write: |server| Some(quoted(&value::word::<ErrorFormat, _>(&server.error_format))),
+    },
+    Key {
+        name: "user",
+        kind: ACCOUNT,
+        default: "the user that starts the server",
+        example: r#""samum""#,
+        doc: "The user that the server becomes when its sockets are open: by names or numbers. Without `:GROUP` it gets \
+              all groups of the user, else only this one. No right is left but that to listen at ports below 1024. Files, keys, \
+              logs and directories that this user cannot open are errors. docs/confinement.md has the details.",
+        read: |draft, node, notes| {
+            if let Some(account) = node.text(value::account, notes) {
+                draft.server_things.push((Thing::Account(account.clone()), node.place));
+                draft.server.user = Some(account);
+            }
+        },
+        write: |server| server.user.as_ref().map(|account| quoted(&account.to_string())),
+    },
+    Key {
+        name: "confine",
+        kind: "`auto`, `required` or `off`",
+        default: "auto with `user`, else off",
+        example: r#""required""#,
+        doc: "Whether the kernel (Landlock) keeps the server from files that it does not need. It may use the directories \
+              around those that are served, the directories of logs, keys, buffers and sockets, and what programs (`cgi`) need. `auto` does \
+              as much of it as the kernel can, and says what it cannot; with `required` the server does not start then. \
+              docs/confinement.md has the details.",
+        read: |draft, node, notes| {
+            if let Some(confine) = node.text(value::choice::<Confine>, notes) {
+                draft.server.confine = Some(confine);
+            }
+        },
+        write: |server| server.confine.map(|confine| quoted(&value::word::<Confine, _>(&confine))),
     },
     Key {
         name: "max-connections",
