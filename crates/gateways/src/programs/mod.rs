@@ -8,7 +8,10 @@
 //! Programs are started by `posix_spawn(3)`, which copies no page tables and suspends only the thread that calls it.
 //! ([`Command`] uses it if nothing else is to be done in the child.) The directory of the program is opened beneath the
 //! root, and the program is executed relative to it. So the program that runs is the one that was checked.
+//!
+//! The programs of a confined server have less access to files than the server ([`confinement`]).
 
+pub mod confinement;
 pub(crate) mod descendants;
 pub mod environment;
 pub(crate) mod process;
@@ -23,7 +26,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -238,22 +241,11 @@ impl Directory {
         let Some(start) = Start::begin() else {
             return Err(Refusal::quiet(Status::ServiceUnavailable));
         };
-        let mut pauses = BUSY_PAUSES.iter();
-        let (child, mark) = loop {
-            // The kernel reads the head to execute the program. If the disk does not answer, only this thread waits.
-            read_head(parent.as_fd(), name);
-            let (child, mark) = descendants::mark(|| command.spawn());
-            match child {
-                Ok(child) => break (child, mark),
-                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
-                    match pauses.next() {
-                        Some(pause) => thread::sleep(*pause),
-                        None => return Err(Refusal::of_spawn(&error)),
-                    }
-                }
-                Err(error) => return Err(Refusal::of_spawn(&error)),
-            }
-        };
+        let spawned = confinement::within(root.as_fd(), &self.config, || {
+            spawn(&mut command, parent.as_fd(), name)
+        });
+        let spawned = spawned.map_err(|error| Refusal::busy(&error))?;
+        let (child, mark) = spawned.map_err(|error| Refusal::of_spawn(&error))?;
         Process::new(child, mark, &start, slot).map_err(|error| Refusal::busy(&error))
     }
 
@@ -264,6 +256,25 @@ impl Directory {
             status: Status::ServiceUnavailable,
             reason: Some(format!("{} cannot be opened: {errno}", self.config.root.display())),
         })
+    }
+}
+
+/// Starts a program, and returns it with its mark.
+fn spawn(command: &mut Command, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Child, u64)> {
+    let mut pauses = BUSY_PAUSES.iter();
+    loop {
+        // The kernel reads the head to execute the program. If the disk does not answer, only this thread waits.
+        read_head(parent, name);
+        let (child, mark) = descendants::mark(|| command.spawn());
+        match child {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                match pauses.next() {
+                    Some(pause) => thread::sleep(*pause),
+                    None => return Err(error),
+                }
+            }
+            child => return child.map(|child| (child, mark)),
+        }
     }
 }
 
