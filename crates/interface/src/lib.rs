@@ -13,7 +13,7 @@
 //! is handled. Frames to be sent leave in one batch before the worker waits. Received bytes are parts of the frame,
 //! without a copy. A connection that has nothing left to send is closed with a FIN, any other connection with a reset.
 //! Sockets of the kernel that do not listen hold the ports. So a second server fails as at any port, and after the
-//! server's death the kernel refuses connections. Rights are dropped before threads start.
+//! server's death the kernel refuses connections.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,6 @@ mod plan;
 mod polls;
 mod rate;
 mod report;
-mod rights;
 mod strays;
 mod transport;
 mod wire;
@@ -46,7 +45,6 @@ use config::{Address, Congestion, Frames, Interface, Listen, Server};
 pub use network::StackNetwork;
 use news::News;
 use plan::{Addressed, Local};
-pub use rights::drop_rights;
 use strays::Strays;
 pub use transport::StackTransport;
 

@@ -89,7 +89,7 @@ pub struct Opened {
 
 /// Opens an interface, in the network namespace of the calling thread.
 ///
-/// The rights for opening can be dropped afterwards ([`drop_rights`](crate::drop_rights)).
+/// The capabilities for opening (CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF) can be dropped afterwards.
 ///
 /// # Errors
 ///

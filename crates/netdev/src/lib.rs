@@ -42,7 +42,6 @@ pub use frames::{
 };
 pub use interface::Interface;
 pub use pool::Received;
-pub use rights::drop_rights;
 pub use room::{ROOM_PAUSE, Room, Wait};
 pub use run::{Program, run};
 pub use watch::Watch;

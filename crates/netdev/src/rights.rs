@@ -1,7 +1,5 @@
 //! The rights that a process needs to open an interface.
 
-use std::io;
-
 use rustix::thread::CapabilitySet;
 
 use crate::error::Error;
@@ -37,22 +35,6 @@ fn missing(effective: CapabilitySet) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" and "))
 }
 
-/// Gives up the rights that [`open`](crate::open) needs, for the calling thread and the threads that it
-/// starts afterwards. Open interfaces stay usable. The rights cannot be regained.
-///
-/// # Errors
-///
-/// The errors of capset(2).
-pub fn drop_rights() -> io::Result<()> {
-    let mut sets = rustix::thread::capabilities(None)?;
-    for (right, _) in RIGHTS {
-        sets.effective.remove(right);
-        sets.permitted.remove(right);
-        sets.inheritable.remove(right);
-    }
-    Ok(rustix::thread::set_capabilities(None, sets)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,17 +46,5 @@ mod tests {
         assert_eq!(missing(without_one).as_deref(), Some("CAP_BPF"));
         let none = missing(CapabilitySet::empty());
         assert_eq!(none.as_deref(), Some("CAP_NET_RAW and CAP_NET_ADMIN and CAP_BPF"));
-    }
-
-    #[test]
-    fn dropped_rights_are_gone_for_this_thread_only() {
-        let before = rustix::thread::capabilities(None).unwrap().effective;
-        let after = std::thread::spawn(|| {
-            drop_rights().unwrap();
-            rustix::thread::capabilities(None).unwrap().effective
-        });
-        let rights = RIGHTS.map(|(right, _)| right).into_iter().collect::<CapabilitySet>();
-        assert_eq!(after.join().unwrap(), before - rights);
-        assert_eq!(rustix::thread::capabilities(None).unwrap().effective, before);
     }
 }

@@ -14,6 +14,7 @@ use std::{env, thread};
 use crate::net::{Namespace, Net, SEVERAL, enter, skip};
 use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Queue, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use tcp::{ACK, FIN, RST, SYN, Segment, send};
 
 #[path = "support/tcp.rs"]
@@ -593,7 +594,7 @@ fn errors_say_what_to_do() {
     );
     assert_eq!(fails(&options(Frames::Auto, &[])), "interface srv: no service, and no own address");
     let without_rights = net.server.enter(|| {
-        netdev::drop_rights().unwrap();
+        drop_rights();
         netdev::open(&good).expect_err("it fails").to_string()
     });
     assert!(
@@ -616,4 +617,11 @@ fn errors_say_what_to_do() {
     );
     net.server.ip("link set srv down");
     assert!(fails(&good).starts_with("interface srv: it is down; "), "{}", fails(&good));
+}
+
+/// Drops all capabilities of the calling thread.
+fn drop_rights() {
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, sets).unwrap();
 }

@@ -422,7 +422,7 @@ const INTERFACE_HELP: &str = "Serve the listeners of a network interface by samu
     goes with the process, and the kernel has the ports again.\n\n\
     The capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed at the start. All rights are dropped \
     then but those that a reload and files of others take (CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, \
-    CAP_IPC_LOCK, CAP_KILL, CAP_NET_BIND_SERVICE), if the server has them; ports below \
+    CAP_IPC_LOCK, CAP_KILL, CAP_NET_BIND_SERVICE), if the server has them, and with --user all but CAP_IPC_LOCK and CAP_NET_BIND_SERVICE; ports below \
     1024 at addresses of the kernel's also need CAP_NET_BIND_SERVICE. The \
     kernel's firewall (nftables, iptables) does not see these segments.";
 

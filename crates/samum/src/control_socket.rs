@@ -24,6 +24,7 @@ use crate::listen::{self, Probe, SocketFile};
 use crate::reload::Reply;
 use config::errno::words;
 use config::{Address, UnixSocket};
+use rights::User;
 
 /// The permissions of the socket: only its owner may use it.
 const MODE: u32 = 0o600;
@@ -76,12 +77,20 @@ pub(crate) fn probe(path: &Path) -> Result<(), String> {
     }
 }
 
+/// Makes the default directory of the socket if it is missing. It belongs to the user that the server becomes.
+pub(crate) fn make_directory(path: &Path, user: Option<&User>) {
+    if path.parent() != Some(Path::new(DIRECTORY)) {
+        return;
+    }
+    // If a call fails, the socket cannot be made, and that error is reported.
+    let is_new = std::fs::create_dir(DIRECTORY).is_ok();
+    if let Some(user) = user.filter(|_| is_new) {
+        let _ = std::os::unix::fs::lchown(DIRECTORY, Some(user.uid), Some(user.gid));
+    }
+}
+
 /// Opens the control socket.
 pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
-    if path.parent() == Some(Path::new(DIRECTORY)) {
-        // If the call fails, the socket cannot be made, and that error is reported.
-        let _ = std::fs::create_dir(DIRECTORY);
-    }
     let socket = UnixSocket { path: path.to_owned(), mode: Some(MODE), user: None, group: None };
     let (socket, file) = listen::open_one(&socket, BACKLOG)?;
     let listener = UnixListener::from(socket);

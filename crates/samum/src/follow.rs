@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use crate::control::Workers;
 use config::errno::words;
 use logs::say::say;
+use rights::is_confined;
 
 /// The time between two looks at a path, which cost two system calls each. A new directory is served after this time
 /// and one turn of each worker: well under a second. A group of more than a thousand roots takes half a second for each
@@ -99,8 +100,13 @@ fn explain(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("cannot serve {shown}: there is no such directory"),
         io::ErrorKind::PermissionDenied => {
+            let within = if is_confined() {
+                ", and `confine` must have allowed it at the start"
+            } else {
+                ""
+            };
             format!(
-                "cannot serve {shown}: permission denied (this user must be able to read and enter it)"
+                "cannot serve {shown}: permission denied (this user must be able to read and enter it{within})"
             )
         }
         io::ErrorKind::NotADirectory => {

@@ -21,6 +21,7 @@ mod account;
 mod certificates;
 pub mod check;
 pub mod cli;
+mod confine;
 mod control;
 pub mod control_socket;
 pub mod crowd;

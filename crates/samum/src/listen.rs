@@ -22,6 +22,7 @@ use rustix::process::{getegid, geteuid};
 use crate::account;
 use config::errno::words;
 use config::{Address, Listen, UnixSocket};
+use rights::User;
 pub(crate) use socket_file::SocketFile;
 use socket_file::{Identity, Node, lock_directory, remove};
 
@@ -60,6 +61,19 @@ pub(crate) fn open(
         }
     };
     opened.map_err(|error| explain(address, error))
+}
+
+/// The address for a server that becomes another user. A Unix socket whose owner is not said belongs to that user.
+pub(crate) fn owned_by(address: &Address, user: Option<&User>) -> Address {
+    match (address, user) {
+        (Address::Unix(socket), Some(user)) if !user.is_own() => {
+            let mut socket = socket.clone();
+            socket.user.get_or_insert_with(|| user.uid.to_string());
+            socket.group.get_or_insert_with(|| user.gid.to_string());
+            Address::Unix(socket)
+        }
+        _ => address.clone(),
+    }
 }
 
 /// Holds a port for the stack of an interface, so that a second server at the same address fails as at any other. The
@@ -412,6 +426,10 @@ fn explain(address: &Address, error: Errno) -> String {
         (Errno::NOENT, Address::Unix(unix)) => {
             let dir = unix.path.parent().unwrap_or(&unix.path).display();
             format!(" (the directory {dir} must exist)")
+        }
+        (Errno::ACCESS, Address::Unix(unix)) => {
+            let dir = unix.path.parent().unwrap_or(&unix.path).display();
+            format!(" (the user of the server must be able to write to {dir})")
         }
         (Errno::PERM, Address::Unix(unix)) if unix.user.is_some() || unix.group.is_some() => {
             " (only root can change the owner to another user, and other users only to one of their own \

@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::SystemTime;
 
 use crate::certificates::Certificates;
+use crate::confine::Confinement;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
@@ -60,6 +61,7 @@ pub(crate) struct Reloader {
     pub(crate) waiting_max: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) certificates: Arc<Certificates>,
+    pub(crate) confinement: Confinement,
     /// Earlier configurations that some requests may still use. The last reference is dropped here: to free 100,000
     /// routes takes milliseconds, for which no worker may stop.
     pub(crate) before: Vec<Arc<Snapshot>>,
@@ -116,7 +118,10 @@ impl Reloader {
     /// Loads the configuration again, and returns what the operator is told: the hash of what was loaded, and lines
     /// of warnings. If that fails, the one before is still served.
     fn reload(&mut self) -> Result<String, String> {
-        let result = self.load();
+        let result = self.load().map_err(|error| match self.confinement.advice(&error) {
+            Some(advice) => format!("{error}\n{advice}"),
+            None => error,
+        });
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
@@ -134,6 +139,7 @@ impl Reloader {
         let loaded = (self.source)().map_err(text_of)?;
         let next = Arc::new(self.served.successor(&loaded.config)?);
         self.room.check(&self.served, &next)?;
+        self.confinement.check(&loaded)?;
         let roots = self.open_roots(&next, &loaded)?;
         let logs = self.open_logs(&next, &loaded)?;
         let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
@@ -153,7 +159,8 @@ impl Reloader {
         said.iter().for_each(|text| say(text));
         let Loaded { config, digest, warnings, .. } = loaded;
         let warnings = warnings.iter().chain(&doubts).map(ToString::to_string);
-        let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
+        let notes = warnings.chain(self.needs_restart(&config.server));
+        let notes: Vec<_> = notes.chain(self.confinement.losses()).collect();
         // A warning has a line of text, and perhaps two of the file.
         notes.iter().flat_map(|text| text.lines()).for_each(say);
         let digest = digest.unwrap_or_default();
@@ -352,6 +359,8 @@ impl Reloader {
             ("pcap", now.capture != next.capture),
             ("control", now.control != next.control),
             ("error-format", now.error_format != next.error_format),
+            ("user", now.user != next.user),
+            ("confine", now.confine() != next.confine()),
             ("max-connections", now.tuning.connections_max != next.tuning.connections_max),
         ];
         let changed = all.into_iter().filter(|(_, is_other)| *is_other);

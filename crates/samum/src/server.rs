@@ -9,16 +9,18 @@ use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
+use sendfile::PageCache;
 use signal_hook::iterator::Signals;
 use tls::Acceptors;
 
 use crate::certificates::{self, Certificates, Reading};
+use crate::confine::{self, Confinement};
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
 use crate::listen::{SocketFile, SocketFiles};
@@ -27,7 +29,7 @@ use crate::serving::Snapshot;
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
-use crate::{control_socket, descriptors, listen};
+use crate::{account, control_socket, descriptors, listen, memory};
 use config::file::{Errors, Loaded};
 use config::{Config, Log};
 use exit::{exit, let_go, note_inherited_sockets};
@@ -81,6 +83,8 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
         owners,
         reserved,
         reading,
+        page_cache,
+        confinement,
     } = prepare(&loaded, &snapshot, source.is_some())?;
     // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
@@ -89,7 +93,7 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     snapshot.resolve_names()?;
 
     let acceptors = Acceptors::new();
-    let shared = Shared::new(&server, &snapshot, &roots, shares, &acceptors);
+    let shared = Shared::new(&server, &snapshot, &roots, shares, page_cache, &acceptors);
     let metrics = Arc::clone(&shared.metrics);
     metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
     let certificates = Certificates::new(acceptors, Arc::clone(&metrics));
@@ -127,6 +131,7 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
                 waiting_max: shares.waiting_max(),
                 metrics,
                 certificates,
+                confinement,
                 before: Vec::new(),
             };
             start_reloader(reloader, loaded, reloads)?;
@@ -181,11 +186,14 @@ struct Prepared {
     reserved: HashMap<SocketAddr, OwnedFd>,
     /// The certificates and keys.
     reading: Reading,
+    page_cache: PageCache,
+    confinement: Confinement,
 }
 
-/// Opens the directories, logs and listeners, reads the keys, and gives up the rights that only this needs.
+/// Opens the listeners, gives up the rights that only this needs, opens the directories and logs, and reads the keys.
 fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
     let server = &loaded.config.server;
+    let user = server.user.as_ref().map(account::find_user).transpose()?;
     // If the call fails, programs (CGI) get the descriptors that the server itself has inherited.
     let _ = ring::keep_descriptors_from_programs();
     let limit = descriptors::raise();
@@ -195,22 +203,17 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let has_sockets = !has_interfaces || !kernel.is_empty();
     let room = room(limit, server.threads, snapshot, is_replaceable)?;
     let shares = share(server, limit, room, server.threads + seeds.len(), has_sockets)?;
-    let roots: Vec<_> =
-        snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
     let connections = server.tuning.connections_max;
     grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
-    let logs = open_logs(snapshot)?;
-    let reading = Reading::new(loaded, &HashMap::new(), certificates::now());
-    let reading = reading.map_err(|Errors(errors)| {
-        errors.iter().for_each(say_about);
-        "the server does not start, because of errors in its certificates".to_owned()
-    })?;
+    // The rest is for buffers, sockets, and other programs.
+    let page_cache = PageCache::new(memory::limit() / 4 * 3);
     let mut sockets: Vec<Vec<(u32, OwnedFd)>> = (0..server.threads).map(|_| Vec::new()).collect();
     let (mut texts, mut ports) = (Vec::new(), HashMap::new());
     let socket_files = Arc::new(SocketFiles::default());
     let backlog = listen::backlog(shares.waiting_max(), snapshot.listeners().len());
     for (number, listen) in &kernel {
-        let (opened, file) = listen::open(&listen.address, server.threads, backlog)?;
+        let address = listen::owned_by(&listen.address, user.as_ref());
+        let (opened, file) = listen::open(&address, server.threads, backlog)?;
         texts.push(format!("listening on {}", listen::name(&opened[0], listen)));
         ports.extend(listen::chosen_port(&opened[0], &listen.address).map(|port| (*number, port)));
         socket_files.add(file.map(|file| (*number, file)));
@@ -219,11 +222,24 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
         }
     }
     texts.extend(said);
-    let control = open_control_socket(server.control.as_deref(), is_replaceable || has_interfaces)?;
-    if has_interfaces {
-        // Rights are dropped before any thread starts, because a thread has the rights of the thread that starts it.
-        interface::drop_rights().map_err(|error| format!("cannot drop rights: {error}"))?;
-    }
+    let control = control_path(server.control.as_deref(), is_replaceable || has_interfaces);
+    control.as_ref().inspect(|(path, _)| control_socket::make_directory(path, user.as_ref()));
+
+    // Before this line the server has the rights of the start, after it those of `user`, within `confine`. No thread and
+    // no ring may exist yet: a thread inherits both from the thread that starts it.
+    let control_at = control.as_ref().map(|(path, _)| path.as_path());
+    let (confinement, said) = confine::enter(loaded, user.as_ref(), control_at)?;
+
+    texts.extend(said);
+    let roots: Vec<_> =
+        snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
+    let logs = open_logs(snapshot)?;
+    let reading = Reading::new(loaded, &HashMap::new(), certificates::now());
+    let reading = reading.map_err(|Errors(errors)| {
+        errors.iter().for_each(say_about);
+        "the server does not start, because of errors in its certificates".to_owned()
+    })?;
+    let control = open_control_socket(control)?;
     let sources = sockets.into_iter().map(ConnectionSource::Listeners);
     let sources = sources
         .chain(seeds.into_iter().map(|seed| ConnectionSource::Interface(Box::new(seed))))
@@ -240,6 +256,8 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
         owners,
         reserved,
         reading,
+        page_cache,
+        confinement,
     })
 }
 
@@ -266,7 +284,8 @@ fn announce(
     say(&format!("serving {what} with {workers} worker{plural} on {driver}"));
     if rustix::process::geteuid().is_root() {
         say(
-            "running as root: every file that root can read there is served; a separate user is safer",
+            "running as root: every file that root can read there is served; `user = \"samum\"` in [server] (`--user samum`) \
+             makes the server that user when its sockets are open",
         );
     }
     if let Some(text) = descriptors::shortage(connections, wanted, limit) {
@@ -311,23 +330,28 @@ fn join(ends: &Receiver<Result<usize, String>>, workers: usize) -> Result<usize,
     result
 }
 
-/// Opens the control socket, if the server has one: at the path of the configuration, or at the default path if the
-/// server can be reloaded. Without the socket at the default path the server still runs, because there are signals.
+/// The path of the control socket, if the server has one: that of the configuration, or the default path if the server can
+/// be reloaded. True for the default path.
+fn control_path(path: Option<&Path>, is_replaceable: bool) -> Option<(PathBuf, bool)> {
+    match path {
+        Some(path) => Some((path.to_owned(), false)),
+        None => is_replaceable.then(|| (control_socket::default_path(), true)),
+    }
+}
+
+/// Opens the control socket, if the server has one. Without the socket at the default path the server still runs, because
+/// there are signals.
 fn open_control_socket(
-    path: Option<&Path>,
-    is_replaceable: bool,
+    path: Option<(PathBuf, bool)>,
 ) -> Result<Option<(UnixListener, SocketFile)>, String> {
-    if let Some(path) = path {
-        return control_socket::open(path).map(Some);
+    let Some((path, is_default)) = path else { return Ok(None) };
+    match control_socket::open(&path) {
+        Err(error) if is_default => {
+            say(&format!("there is no control socket for `samum reload`: {error}; SIGHUP reloads"));
+            Ok(None)
+        }
+        opened => opened.map(Some),
     }
-    if !is_replaceable {
-        return Ok(None);
-    }
-    let opened = control_socket::open(&control_socket::default_path());
-    if let Err(error) = &opened {
-        say(&format!("there is no control socket for `samum reload`: {error}; SIGHUP reloads"));
-    }
-    Ok(opened.ok())
 }
 
 fn spawn(

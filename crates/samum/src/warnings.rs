@@ -1,14 +1,15 @@
 //! Warnings about a configuration that depend on the machine. Each start and each check gives them.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
 use config::errno::words;
 use config::file::Loaded;
-use config::{Action, Fastcgi, Message, Symlinks, Thing};
+use config::{Action, Cgi, Confine, Fastcgi, Message, Symlinks, Thing};
 use gateways::quota;
 
 /// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
@@ -18,7 +19,33 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 pub(crate) fn of(loaded: &Loaded) -> Vec<Message> {
     let mut warnings = of_links(loaded);
     warnings.extend(of_body_files(loaded));
+    warnings.extend(of_programs(loaded));
     warnings
+}
+
+fn is_confined(loaded: &Loaded) -> bool {
+    loaded.config.server.confine() != Confine::Off
+}
+
+/// Warns of files that programs of a confined server should get, and that do not exist.
+fn of_programs(loaded: &Loaded) -> Vec<Message> {
+    let routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
+    let programs = routes.filter_map(|route| match &route.action {
+        Action::Cgi(cgi) if is_confined(loaded) => Some(cgi),
+        _ => None,
+    });
+    let missing = programs.flat_map(|cgi| {
+        let all = cgi.read.iter().chain(&cgi.write);
+        all.filter_map(move |path| Some((cgi, path, path.metadata().err()?)))
+    });
+    let warn = |(cgi, path, error): (&Cgi, &PathBuf, io::Error)| {
+        let (shown, why) = (path.display(), words(&error));
+        let text = format!(
+            "programs cannot use {shown}: {why} (a confined server must find it when it starts)"
+        );
+        loaded.warning(&Thing::Directory(cgi.root.clone()), &text)
+    };
+    missing.map(warn).collect()
 }
 
 /// Warns of directories into which symbolic links may lead: if they are no directories, and always if root would read
@@ -31,7 +58,7 @@ fn of_links(loaded: &Loaded) -> Vec<Message> {
         }
         _ => None,
     });
-    let is_root = geteuid().is_root();
+    let is_root = geteuid().is_root() && loaded.config.server.user.is_none();
     let mut seen = HashSet::new();
     let mut warnings = Vec::new();
     for dir in rules.flat_map(Symlinks::directories).filter(|dir| seen.insert(*dir)) {
@@ -46,6 +73,12 @@ fn of_links(loaded: &Loaded) -> Vec<Message> {
                     .to_owned()
             }
             Ok(_) => continue,
+            Err(error) if is_confined(loaded) => {
+                let why = words(&error);
+                format!(
+                    "symbolic links cannot lead into {shown}: {why} (a confined server must find it when it starts)"
+                )
+            }
             Err(error) => {
                 let why = words(&error);
                 format!(

@@ -63,7 +63,7 @@ const UNSAFE: [&str; 45] = [
 ];
 
 /// Modules that are pure, in crates that are not: they decide, and others act.
-const PURE: [&str; 85] = [
+const PURE: [&str; 87] = [
     "config/src/access.rs",
     "config/src/pattern.rs",
     "config/src/redirect.rs",
@@ -109,6 +109,8 @@ const PURE: [&str; 85] = [
     "samum/src/certificates/watch.rs",
     "rights/src/rules.rs",
     "rights/src/support.rs",
+    "samum/src/confine/links.rs",
+    "samum/src/confine/uses.rs",
     "samum/src/guard.rs",
     "samum/src/handler/router/advance.rs",
     "samum/src/handler/router/state.rs",

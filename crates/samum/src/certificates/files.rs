@@ -53,7 +53,8 @@ pub(super) fn read(path: &Path, bytes_max: usize) -> Result<Content, String> {
         match error.kind() {
             io::ErrorKind::NotFound => format!("cannot read {shown}: there is no such file"),
             io::ErrorKind::PermissionDenied => format!(
-                "cannot read {shown}: permission denied (the user that starts the server must be able to read it)"
+                "cannot read {shown}: permission denied (the user of the server must be able to read it and to enter the \
+                 directories above: by its group, by `setfacl -m u:USER:r`, or by a copy that a deploy hook makes)"
             ),
             _ => format!("cannot read {shown}: {}", words(&error)),
         }

@@ -15,13 +15,13 @@ use tls::{Acceptors, WorkerAcceptors};
 use super::exit::exit;
 use crate::control::{Inbox, Workers};
 use crate::crowd::Crowd;
+use crate::descriptors;
 use crate::follow::Root;
 use crate::network::{Listeners, Network};
 use crate::secure::Secure;
 use crate::serving::Snapshot;
 use crate::shares::Shares;
 use crate::worker::{Parts, Worker};
-use crate::{descriptors, memory};
 use config::{Log, Server};
 use logs::say::say;
 use metrics::Metrics;
@@ -80,6 +80,7 @@ impl Shared {
         snapshot: &Arc<Snapshot>,
         roots: &[Root],
         shares: Shares,
+        page_cache: PageCache,
         acceptors: &Arc<Acceptors>,
     ) -> Self {
         Self {
@@ -88,8 +89,7 @@ impl Shared {
             metrics: Metrics::new(shares.workers),
             driver: server.driver,
             crowd: Crowd::new(shares.connections),
-            // The rest is for buffers, sockets, and other programs.
-            page_cache: Arc::new(PageCache::new(memory::limit() / 4 * 3)),
+            page_cache: Arc::new(page_cache),
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
             told: Arc::default(),

@@ -185,7 +185,8 @@ fn a_key_that_the_user_cannot_read_is_an_error() {
     let shown = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{shown}");
     let expected = format!(
-        "samum.toml:3:38: error: cannot read {}/a.key: permission denied (the user that starts the server must be able to read it)",
+        "samum.toml:3:38: error: cannot read {}/a.key: permission denied (the user of the server must be able to read it and to enter the directories above: \
+         by its group, by `setfacl -m u:USER:r`, or by a copy that a deploy hook makes)",
         tree.path().display()
     );
     assert!(shown.contains(&expected), "{expected}: {shown}");
