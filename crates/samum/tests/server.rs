@@ -10,6 +10,7 @@ mod http;
 mod includes;
 mod invalidation;
 mod long_contents;
+mod rights;
 mod tls;
 mod tunnels;
 mod upstreams;

@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use std::fs;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,6 +36,29 @@ fn threads_keep_only_the_rights_that_a_reload_takes() {
             }
         }
         assert!(threads > 1, "workers have threads");
+    });
+}
+
+#[test]
+fn a_user_keeps_the_rights_to_low_ports_and_to_locked_memory_only() {
+    let tree = site();
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    on_all_ways(|net| {
+        let server = net.serve(path(&tree), &["--user", "nobody"]);
+        net.as_client(|| check(addresses()[0], 2));
+        for task in fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let value = |name| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                line.split_whitespace().collect::<Vec<_>>().join(" ")
+            };
+            assert_eq!(value("Uid:"), "65534 65534 65534 65534", "{status}");
+            for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:", "CapBnd:"] {
+                let rights = u64::from_str_radix(&value(set), 16).unwrap();
+                assert_eq!(rights & !(1 << 10 | 1 << 14), 0, "{status}");
+            }
+        }
+        assert!(server.wait_for_stderr("running as the user nobody", SOON).is_some());
     });
 }
 
