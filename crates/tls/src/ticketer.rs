@@ -20,6 +20,13 @@ use zeroize::Zeroizing;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const NAME_BYTES: usize = 16;
 const TIME_BYTES: usize = 8;
+const KEY_BYTES: usize = 32;
+
+/// Splits a time off, in nanoseconds.
+fn split_time(bytes: &[u8]) -> Option<(Duration, &[u8])> {
+    let (time, rest) = bytes.split_first_chunk::<TIME_BYTES>()?;
+    Some((Duration::from_nanos(u64::from_be_bytes(*time)), rest))
+}
 
 /// Seals and opens tickets, by the clock of the system that never goes back.
 pub(crate) struct Ticketer {
@@ -34,6 +41,39 @@ impl Ticketer {
     pub(crate) fn new() -> Result<Self, Unspecified> {
         let start = Instant::now();
         Ok(Self { start, keys: Mutex::new(Keys::new(Duration::ZERO)?) })
+    }
+
+    /// Takes keys that another process has [written](Self::to_bytes) a moment ago. `None` if the bytes are of another form.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (now, rest) = split_time(bytes)?;
+        let (since, rest) = split_time(rest)?;
+        let (current, rest) = Key::split(rest)?;
+        let previous = match rest.split_first()? {
+            (0, []) => None,
+            (1, rest) => match Key::split(rest)? {
+                (key, []) => Some(key),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let start = Instant::now().checked_sub(now)?;
+        Some(Self { start, keys: Mutex::new(Keys { current, previous, since }) })
+    }
+
+    /// The keys, for another process of this machine, whose clock is the same.
+    pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.with(|keys, now| {
+            let mut bytes = Zeroizing::new(Vec::with_capacity(2 * (NAME_BYTES + KEY_BYTES) + 17));
+            for time in [now, keys.since] {
+                bytes.extend(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes());
+            }
+            keys.current.write(&mut bytes);
+            bytes.push(u8::from(keys.previous.is_some()));
+            if let Some(previous) = &keys.previous {
+                previous.write(&mut bytes);
+            }
+            bytes
+        })
     }
 
     fn with<T>(&self, call: impl FnOnce(&mut Keys, Duration) -> T) -> T {
@@ -111,14 +151,33 @@ impl Keys {
 struct Key {
     name: [u8; NAME_BYTES],
     key: LessSafeKey,
+    /// The key again, for the process that replaces this one.
+    bytes: Zeroizing<[u8; KEY_BYTES]>,
 }
 
 impl Key {
     fn random() -> Result<Self, Unspecified> {
-        let (mut name, mut bytes) = ([0; NAME_BYTES], Zeroizing::new([0; 32]));
+        let (mut name, mut bytes) = ([0; NAME_BYTES], Zeroizing::new([0; KEY_BYTES]));
         aws_lc_rs::rand::fill(&mut name)?;
         aws_lc_rs::rand::fill(&mut *bytes)?;
-        Ok(Self { name, key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*bytes)?) })
+        Self::new(name, bytes)
+    }
+
+    fn new(name: [u8; NAME_BYTES], bytes: Zeroizing<[u8; KEY_BYTES]>) -> Result<Self, Unspecified> {
+        let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*bytes)?);
+        Ok(Self { name, key, bytes })
+    }
+
+    /// Splits a key off that was written.
+    fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (name, rest) = bytes.split_first_chunk()?;
+        let (key, rest) = rest.split_first_chunk()?;
+        Some((Self::new(*name, Zeroizing::new(*key)).ok()?, rest))
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend(self.name);
+        to.extend_from_slice(&*self.bytes);
     }
 
     /// A nonce is random: 96 bits are enough for 2^32 tickets of a key, 49,000 in each second of its day (NIST SP 800-38D §8.3).
@@ -202,6 +261,30 @@ mod tests {
         }
         assert_eq!(self::keys().open(HOUR, &ticket), None, "of another server");
         assert_ne!(ticket, keys.seal(HOUR, b"state").unwrap(), "a nonce is used once");
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_keys_and_their_times() {
+        let ticketer = Ticketer::new().unwrap();
+        let ticket = ticketer.encrypt(b"state").unwrap();
+        let next = Ticketer::from_bytes(&ticketer.to_bytes()).unwrap();
+        assert_eq!(next.decrypt(&ticket).as_deref(), Some(&b"state"[..]));
+        let ticket = next.encrypt(b"state").unwrap();
+        assert_eq!(ticketer.decrypt(&ticket).as_deref(), Some(&b"state"[..]));
+
+        let mut keys = keys();
+        let old = keys.seal(HOUR, b"old").unwrap();
+        keys.seal(24 * HOUR, b"new").unwrap();
+        let start = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let bytes = Ticketer { start, keys: Mutex::new(keys) }.to_bytes();
+        let next = Ticketer::from_bytes(&bytes).unwrap();
+        assert!(next.start - start < Duration::from_secs(60));
+        let mut keys = next.keys.into_inner().unwrap();
+        assert_eq!(keys.since, 24 * HOUR);
+        assert_eq!(keys.open(24 * HOUR, &old).as_deref(), Some(&b"old"[..]));
+        for len in 0..bytes.len() {
+            assert!(Ticketer::from_bytes(&bytes[..len]).is_none(), "{len} bytes");
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@
 
 use core::fmt;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustls::server::ProducesTickets;
+use zeroize::Zeroizing;
 
 use crate::fault::{Cause, Fault};
 use crate::ticketer::Ticketer;
@@ -31,10 +32,19 @@ pub enum Profile {
 ///
 /// The keys are only in memory. They are replaced every day, and a ticket is good for a day. Keys of rules that no acceptor
 /// has any more are wiped: a reload makes the new acceptors before it drops the old ones, and so keeps keys.
+///
+/// A process that replaces another one gets its keys, so tickets stay good.
 #[derive(Default)]
 pub struct TicketKeys {
-    of: Mutex<HashMap<Rules, Weak<dyn ProducesTickets>>>,
+    of: Mutex<HashMap<Rules, Weak<Ticketer>>>,
+    /// The keys of the process before, which no acceptor has yet.
+    handed_over: Mutex<HashMap<Rules, Arc<Ticketer>>>,
 }
+
+/// The bytes of a length in front of the keys for some rules.
+const LEN_BYTES: usize = 8;
+/// The bytes of rules: a profile, whether there are settings for clients, and their digest.
+const RULES_BYTES: usize = 34;
 
 impl TicketKeys {
     /// No keys yet.
@@ -50,10 +60,59 @@ impl TicketKeys {
             return Ok(keys);
         }
         let no_random = |_| Fault::new(None, Cause::Settings("no random numbers".to_owned()));
-        let keys: Arc<dyn ProducesTickets> = Arc::new(Ticketer::new().map_err(no_random)?);
+        let handed_over = self.lock_handed_over().remove(&rules);
+        let keys = match handed_over {
+            Some(keys) => keys,
+            None => Arc::new(Ticketer::new().map_err(no_random)?),
+        };
         of.retain(|_, keys| keys.strong_count() > 0);
         of.insert(rules, Arc::downgrade(&keys));
         Ok(keys)
+    }
+
+    /// All keys, for the process that replaces this one. They are secret.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(of.len() * 256));
+        for ((profile, clients), keys) in of.iter() {
+            let Some(keys) = keys.upgrade() else { continue };
+            let keys = keys.to_bytes();
+            bytes.extend((keys.len() as u64).to_be_bytes());
+            bytes.push(u8::from(*profile == Profile::Modern));
+            bytes.push(u8::from(clients.is_some()));
+            bytes.extend(clients.unwrap_or_default());
+            bytes.extend_from_slice(&keys);
+        }
+        bytes
+    }
+
+    /// Takes the keys of the process before. Rules that acceptors ask for soon get theirs. `None` if the bytes are of
+    /// another form.
+    #[must_use]
+    pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
+        let keys = Self::new();
+        while !bytes.is_empty() {
+            let (len, rest) = bytes.split_first_chunk::<LEN_BYTES>()?;
+            let (rules, rest) = rest.split_first_chunk::<RULES_BYTES>()?;
+            let len = usize::try_from(u64::from_be_bytes(*len)).ok()?;
+            let (ticketer, rest) = rest.split_at_checked(len)?;
+            let [profile, has_clients, clients @ ..] = *rules;
+            let profile = if profile == 0 { Profile::Intermediate } else { Profile::Modern };
+            let rules = (profile, (has_clients != 0).then_some(clients));
+            keys.lock_handed_over().insert(rules, Arc::new(Ticketer::from_bytes(ticketer)?));
+            bytes = rest;
+        }
+        Some(keys)
+    }
+
+    /// Drops the keys of the process before that no acceptor has asked for.
+    pub fn forget_handed_over(&self) {
+        self.lock_handed_over().clear();
+    }
+
+    fn lock_handed_over(&self) -> MutexGuard<'_, HashMap<Rules, Arc<Ticketer>>> {
+        self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
