@@ -13,7 +13,7 @@ use toml::de::DeTable;
 use super::draft::{Draft, Thing};
 use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
-use super::{Config, Pattern, Server, keys, resolve};
+use super::{Address, Config, Pattern, Server, keys, resolve};
 use crate::errno::words;
 
 /// Files that are read, with those that they include.
@@ -33,6 +33,11 @@ pub trait Environment {
 
     /// Returns the canonical path of a file that has several paths, or the path itself.
     fn canonical(&mut self, path: &Path) -> PathBuf;
+
+    /// The addresses of the sockets that a service manager has passed to the server, with their names.
+    fn passed(&self) -> &[(String, Address)] {
+        &[]
+    }
 
     /// Returns the bytes of a file.
     ///
@@ -229,7 +234,8 @@ impl Loader<'_> {
             return;
         }
         let directory = absolute.parent().unwrap_or_else(|| Path::new("/"));
-        let origin = Origin { file, directory };
+        let passed = self.environment.passed();
+        let origin = Origin { file, directory, passed };
         let table = Table::new(document.get_ref(), Span::start(file), origin);
         keys::read_file(&mut self.draft, table, &mut self.notes);
     }

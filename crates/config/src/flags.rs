@@ -103,7 +103,7 @@ impl Flag {
             if self.is_list() { format!("[{}]", elements.join(", ")) } else { elements.concat() };
         let line = format!("{} = {text}", self.row.name);
         let table = DeTable::parse(&line).map_err(|error| error.message().to_owned())?;
-        let origin = Origin { file: 0, directory: Path::new("") };
+        let origin = Origin { file: 0, directory: Path::new(""), passed: &[] };
         let table = Table::new(table.get_ref(), Span::start(0), origin);
         let (mut draft, mut notes) = (Draft::new(server.clone()), Notes::default());
         keys::read_server(&mut draft, table, &mut notes);

@@ -147,7 +147,7 @@ pub struct Server {
     pub congestion: Congestion,
     /// The record of their frames.
     pub capture: Option<Capture>,
-    /// The socket for `samum reload`, `samum health` and `samum stack`.
+    /// The socket for `samum reload`, `samum upgrade`, `samum health` and `samum stack`.
     pub control: Option<PathBuf>,
     /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
     /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that
@@ -699,6 +699,9 @@ pub struct Tuning {
     /// A request whose file a disk has not brought after this time gets the response 503. If its response has begun,
     /// its connection is closed.
     pub timeout_disk: Duration,
+    /// The time for connections to end when the server stops, or when another process has replaced it. Without it the
+    /// times are [`DRAIN_AT_STOP`] and [`DRAIN_AT_UPGRADE`].
+    pub timeout_drain: Option<Duration>,
     /// The bytes per second that a peer must take while a response waits for it. It must always take at least one byte
     /// in each `timeout_send`.
     pub rate_min: u64,
@@ -719,7 +722,19 @@ pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
     ..http1::Limits::DEFAULT
 };
 
+/// The time for connections to end when the server stops, unless the configuration has another.
+pub const DRAIN_AT_STOP: Duration = Duration::from_secs(30);
+/// The time for connections to end when another process has replaced the server, unless the configuration has another.
+pub const DRAIN_AT_UPGRADE: Duration = Duration::from_secs(600);
+
 impl Tuning {
+    /// The times for connections to end: when the server stops, and when another process has replaced it.
+    #[must_use]
+    pub fn drain_times(&self) -> (Duration, Duration) {
+        let Self { timeout_drain, .. } = self;
+        (timeout_drain.unwrap_or(DRAIN_AT_STOP), timeout_drain.unwrap_or(DRAIN_AT_UPGRADE))
+    }
+
     /// Sets the limit of the head of a request, half of it for its target.
     pub fn set_request_head(&mut self, bytes: usize) {
         self.request_limits.head_bytes_max = bytes;
@@ -742,6 +757,7 @@ impl Default for Tuning {
             timeout_header: Duration::from_secs(20),
             timeout_send: Duration::from_secs(30),
             timeout_disk: Duration::from_secs(30),
+            timeout_drain: None,
             rate_min: 64,
             request_limits: http1::Limits::DEFAULT,
             response_limits: RESPONSE_LIMITS,

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::message::{Notes, Span};
+use super::{Address, value};
 
 /// The file in which a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,23 @@ pub(super) struct Origin<'a> {
     pub(super) file: usize,
     /// Its directory, as an absolute path.
     pub(super) directory: &'a Path,
+    /// The addresses of the sockets that a service manager has passed, with their names.
+    pub(super) passed: &'a [(String, Address)],
+}
+
+/// Finds the address of the only passed socket with a name.
+fn passed_address(passed: &[(String, Address)], name: &str) -> Result<Address, String> {
+    let mut found = passed.iter().filter(|(other, _)| other == name).map(|(_, address)| address);
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one.clone()),
+        (Some(one), Some(other)) => Err(format!(
+            "several sockets have the name `{name}`, such as those for {one} and {other}: write their addresses"
+        )),
+        (None, _) => Err(format!(
+            "no service manager has passed a socket with the name `{name}` (`FileDescriptorName=` of a socket unit; \
+             only a server that the unit has started knows its sockets)"
+        )),
+    }
 }
 
 /// A value.
@@ -99,6 +117,16 @@ impl<'a> Node<'a> {
                 None
             }
         }
+    }
+
+    /// Converts an address to listen on: one that is written, or `systemd:NAME`, that of a socket which was passed.
+    pub(super) fn address(self, notes: &mut Notes) -> Option<Address> {
+        let passed = self.origin.passed;
+        let read = |text: &str| match text.strip_prefix("systemd:") {
+            Some(name) => passed_address(passed, name),
+            None => value::address(text),
+        };
+        self.text(read, notes)
     }
 
     /// Converts a string with a unit, or a number without one.

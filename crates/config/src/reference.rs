@@ -79,7 +79,7 @@ servers of its user share the address, or if a server answers at `control`.
 **Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
 [limits.md](limits.md) has all limits.
 
-**Not here yet**: certificates by ACME, TLS to upstreams, authentication, socket activation and upgrades by systemd, compression on the fly, packages; changes
+**Not here yet**: certificates by ACME, TLS to upstreams, authentication, compression on the fly, packages; changes
 of the cookies of other servers, regular expressions.
 "#;
 

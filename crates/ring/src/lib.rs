@@ -89,7 +89,10 @@ pub use links::Links;
 pub use mounts::learn_device;
 pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;
-pub use now::process::{Sockets, block_signals, keep_descriptors_from_programs};
+pub use now::process::{
+    Sockets, block_signals, keep_descriptors_from_programs, start_orphan, take_passed_descriptors,
+    unblock_signals,
+};
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, LISTED_LINKS_MAX,
     Listing, Op, OpenHow, SPARE_ACCEPTS_MAX, Signal, Stat, Targets, Token,

@@ -25,6 +25,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tls::{Acceptor, Acceptors, Fault, ListenerTls, TicketKeys};
+use zeroize::Zeroizing;
 
 use config::Listen;
 use config::file::{Errors, Loaded};
@@ -79,9 +80,22 @@ pub(crate) struct Replacement<'a> {
 
 impl Certificates {
     /// No listener has TLS yet.
-    pub(crate) fn new(acceptors: Arc<Acceptors>, metrics: Arc<Metrics>) -> Arc<Self> {
-        let (tickets, state) = (TicketKeys::new(), Mutex::default());
-        Arc::new(Self { acceptors, tickets, metrics, state })
+    pub(crate) fn new(
+        acceptors: Arc<Acceptors>,
+        tickets: TicketKeys,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        Arc::new(Self { acceptors, tickets, metrics, state: Mutex::default() })
+    }
+
+    /// The keys of tickets, for the process that replaces this one.
+    pub(crate) fn ticket_keys(&self) -> Zeroizing<Vec<u8>> {
+        self.tickets.to_bytes()
+    }
+
+    /// Drops keys of the process before that the first configuration does not need.
+    pub(crate) fn forget_handed_over(&self) {
+        self.tickets.forget_handed_over();
     }
 
     /// Reads the files of a configuration.

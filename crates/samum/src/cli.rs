@@ -51,6 +51,9 @@ pub enum Command {
     /// Have a running server load its configuration again
     #[command(long_about = RELOAD_ABOUT)]
     Reload(Reload),
+    /// Replace a running server by a new process, without losing a connection
+    #[command(long_about = UPGRADE_ABOUT)]
+    Upgrade(Upgrade),
     /// Ask a running server whether it is healthy
     #[command(long_about = HEALTH_ABOUT)]
     Health(Health),
@@ -96,11 +99,11 @@ const CHECK_ABOUT: &str = "Check a configuration file, and print it with all def
 const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \
     sendfile(2), others are read in the background. On SIGTERM, SIGINT or SIGQUIT the server accepts no more \
-    connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
+    connections, completes the responses that it has begun (within `timeout-drain`), and exits with 0; on a \
     second signal it exits at once. A disk that does not answer may keep the process, which has let go of its clients and \
     addresses by then. SIGHUP and SIGUSR1 reopen the access logs after they \
-    were renamed; with --config, SIGHUP loads the configuration again, too. SIGUSR2 and SIGWINCH, by which nginx is \
-    upgraded, change nothing.";
+    were renamed; with --config, SIGHUP loads the configuration again, too. SIGUSR2 does what `samum upgrade` does. SIGWINCH \
+    changes nothing.";
 
 const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\n\n\
     The server checks the whole configuration before it serves any of it. If there is an error, the command \
@@ -111,6 +114,22 @@ const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\
 /// The arguments of `samum reload`.
 #[derive(Debug, Args)]
 pub struct Reload {
+    /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+const UPGRADE_ABOUT: &str = "Replace a running server by a new process, without losing a connection.\n\n\
+    The server has its program file executed again, with the arguments of its first start. The new process gets the \
+    listening sockets and the keys of TLS tickets, loads the configuration, and serves. Then the old one accepts no \
+    more, and ends when its connections have ended, within 10 minutes (`timeout-drain`). A new process that fails, or is \
+    not ready within 30 seconds, changes nothing: the command prints the reason, and the exit code is 1. SIGUSR2 does \
+    the same, and writes the reason to the log.\n\n\
+    A server with --interface, and one that is process 1 of a container, has to be restarted instead.";
+
+/// The arguments of `samum upgrade`.
+#[derive(Debug, Args)]
+pub struct Upgrade {
     /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

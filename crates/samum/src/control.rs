@@ -4,6 +4,7 @@
 use core::iter;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -53,6 +54,10 @@ pub(crate) enum Order {
     Log(Log, OwnedFd),
     /// A report on the state of its stack, with its connections or without, if it has a stack.
     Report(Sender<String>, bool),
+    /// Duplicates of its listening sockets, with the numbers of their listeners.
+    Sockets(Sender<io::Result<Vec<(u32, OwnedFd)>>>),
+    /// The end of accepting, because another process accepts at the sockets of these listeners.
+    Leave(Arc<[u32]>),
     /// The question whether a worker still turns. The answer is its number, which is given here.
     Turn(usize, Sender<usize>),
     /// No action. The sender is dropped when all earlier orders have been carried out.
@@ -154,6 +159,44 @@ impl Workers {
         all
     }
 
+    /// Returns true once [`stop`](Self::stop) was called.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & STOP != 0
+    }
+
+    /// Duplicates of the listening sockets of all workers, by the numbers of their listeners.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if a worker does not answer within [`ORDERS_WAIT_MAX`], or has no descriptors left.
+    pub(crate) fn sockets(&self) -> Result<BTreeMap<u32, Vec<OwnedFd>>, String> {
+        let (sender, answers) = mpsc::channel();
+        let orders = self.orders.iter().map(|_| Order::Sockets(sender.clone()));
+        let hangs = || "a worker takes no orders".to_owned();
+        self.give(orders, ORDERS_WAIT_MAX).map_err(|_| hangs())?;
+        drop(sender);
+        let deadline = Instant::now() + ORDERS_WAIT_MAX;
+        let mut all = BTreeMap::<u32, Vec<OwnedFd>>::new();
+        for _ in &self.orders {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let sockets = answers.recv_timeout(left).map_err(|_| hangs())?;
+            let sockets =
+                sockets.map_err(|error| format!("cannot duplicate a descriptor: {error}"))?;
+            for (number, socket) in sockets {
+                all.entry(number).or_default().push(socket);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Has all workers accept no more, because another process accepts at the sockets of these listeners. A worker whose
+    /// queue stays full for [`ORDERS_WAIT_MAX`] hangs, and accepts nothing.
+    pub(crate) fn leave(&self, shared: &[u32]) {
+        let shared: Arc<[u32]> = shared.into();
+        let orders = self.orders.iter().map(|_| Order::Leave(Arc::clone(&shared)));
+        let _ = self.give(orders, ORDERS_WAIT_MAX);
+    }
+
     /// Checks that the server is healthy: it is not shutting down, and each worker ends a turn within [`TURN_MAX`].
     /// Returns the number of workers.
     ///
@@ -162,25 +205,30 @@ impl Workers {
     /// A sentence for the operator.
     pub(crate) fn check_health(&self) -> Result<usize, String> {
         // An order that sees no stop yet is carried out during the shutdown, too.
-        if self.state.load(Ordering::Relaxed) & STOP != 0 {
+        if self.is_stopping() {
             return Err("the server is shutting down".to_owned());
         }
+        match self.hanging(TURN_MAX) {
+            None => Ok(self.orders.len()),
+            Some(number) => Err(format!(
+                "worker-{number} does not turn: it has taken no order for {} s",
+                TURN_MAX.as_secs()
+            )),
+        }
+    }
+
+    /// The number of a worker that does not end a turn within `limit`, if there is one.
+    pub(crate) fn hanging(&self, limit: Duration) -> Option<usize> {
         let count = self.orders.len();
         let (sender, turns) = mpsc::channel();
         let orders = (0..count).map(|number| Order::Turn(number, sender.clone()));
         // A worker that takes no order has no answer, either.
         let _ = self.give(orders, Duration::ZERO);
         drop(sender);
-        let deadline = Instant::now() + TURN_MAX;
+        let deadline = Instant::now() + limit;
         let next = || turns.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
         let turned: Vec<_> = iter::from_fn(next).collect();
-        match (0..count).find(|number| !turned.contains(number)) {
-            None => Ok(count),
-            Some(number) => Err(format!(
-                "worker-{number} does not turn: it has taken no order for {} s",
-                TURN_MAX.as_secs()
-            )),
-        }
+        (0..count).find(|number| !turned.contains(number))
     }
 
     /// Gives each worker its configuration, and waits at most [`FINISH_MAX`] until all serve it: a client that comes
@@ -287,6 +335,11 @@ impl Inbox {
                         let _ = sender.send(report);
                     }
                 }
+                Order::Sockets(sender) => {
+                    // The call fails if the time for the answer is over.
+                    let _ = sender.send(worker.sockets());
+                }
+                Order::Leave(shared) => worker.leave(&shared),
                 Order::Turn(number, sender) => {
                     // The call fails if the time for the answer is over.
                     let _ = sender.send(number);

@@ -1,13 +1,15 @@
-//! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum health`, `samum stack`).
+//! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum upgrade`, `samum health`,
+//! `samum stack`).
 //!
 //! A command is a line, and so is its reply: `ok` and a text, or `error` and a text. The text for `reload` has the hash
-//! of the loaded configuration, and a line for each warning. The text for `health` has the number of workers that turn.
+//! of the loaded configuration, and a line for each warning. The text for `upgrade` is a sentence. The text for `health` has the number of workers that turn.
 //! The text for `stack` and `stack connections` has the state of the interfaces' stacks. In a text a line feed is `\n`,
 //! and a backslash is `\\`.
 
 use core::time::Duration;
 use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, PipeReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,13 +17,15 @@ use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
 use std::thread;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Uid, geteuid};
 
 use crate::control::Workers;
 use crate::listen::{self, Probe, SocketFile};
-use crate::reload::Reply;
+use crate::reload::{REPLACED, Reply};
+use crate::upgrade::{Inheritance, Upgrader};
 use config::errno::words;
 use config::{Address, UnixSocket};
 use rights::User;
@@ -46,6 +50,8 @@ const CLIENT_MAX: Duration = Duration::from_secs(5);
 const RELOAD_MAX: Duration = Duration::from_secs(60);
 /// The time for the reply to `health`. A server that was stopped (SIGSTOP) or hangs as a whole never replies.
 const HEALTH_MAX: Duration = Duration::from_secs(5);
+/// The time for the reply to `upgrade`: those of the starter, of the new process and of a reload before it.
+const UPGRADE_MAX: Duration = Duration::from_secs(60);
 /// The time for other replies. Other reloads may be done first.
 const REPLY_MAX: Duration = Duration::from_secs(2 * RELOAD_MAX.as_secs());
 
@@ -89,32 +95,78 @@ pub(crate) fn make_directory(path: &Path, user: Option<&User>) {
     }
 }
 
-/// Opens the control socket.
-pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
+/// Opens the control socket, or takes it from the process before.
+pub(crate) fn open(
+    path: &Path,
+    inheritance: Option<&mut Inheritance>,
+) -> Result<(UnixListener, SocketFile), String> {
     let socket = UnixSocket { path: path.to_owned(), mode: Some(MODE), user: None, group: None };
-    let (socket, file) = listen::open_one(&socket, BACKLOG)?;
-    let listener = UnixListener::from(socket);
-    listener
-        .set_nonblocking(false)
-        .map_err(|error| format!("cannot use the control socket: {error}"))?;
-    Ok((listener, file))
+    let handed_over = inheritance.and_then(|all| all.take_control(path, listen::CONTROL));
+    let (socket, file) = match handed_over {
+        Some((file, handed_over)) => listen::adopt_one(&socket, handed_over, file)?,
+        None => {
+            check_directory(path, geteuid())?;
+            listen::open_one(&socket, BACKLOG)?
+        }
+    };
+    Ok((UnixListener::from(socket), file))
 }
 
-/// Serves clients as long as the process runs, each on a thread of its own.
-pub(crate) fn serve(
-    listener: &UnixListener,
-    reloads: &SyncSender<Option<Reply>>,
-    workers: &Workers,
-) {
+/// Checks that only the user of the server and root can put another socket in the place of the control socket.
+fn check_directory(path: &Path, server: Uid) -> Result<(), String> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    // The error of one that cannot be looked at is that of the socket.
+    let Ok(found) = std::fs::metadata(directory) else { return Ok(()) };
+    let others = if found.mode() & 0o002 != 0 {
+        "every user can write to its directory".to_owned()
+    } else if found.uid() != server.as_raw() && found.uid() != 0 {
+        format!("its directory belongs to another user ({})", found.uid())
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "cannot use the control socket {}: {others}, who could put another socket there (choose a directory of the \
+         server's user, such as {DIRECTORY})",
+        path.display()
+    ))
+}
+
+/// The parts of the server that commands use.
+pub(crate) struct Commands {
+    pub(crate) reloads: SyncSender<Option<Reply>>,
+    pub(crate) workers: Arc<Workers>,
+    /// None in a server whose process cannot be replaced for lack of parts, as in tests.
+    pub(crate) upgrader: Option<Arc<Upgrader>>,
+    /// The path of the socket.
+    pub(crate) path: PathBuf,
+}
+
+/// Serves clients, each on a thread of its own, until the writer of `end` is closed. The socket is only closed then: another
+/// process may serve it.
+pub(crate) fn serve(listener: &UnixListener, end: &PipeReader, commands: &Commands) {
+    // Two processes may accept, and one of them gets the client.
+    let _ = listener.set_nonblocking(true);
     // Each client that is served has a reference.
     let served = Arc::new(());
     thread::scope(|scope| {
-        for client in listener.incoming() {
-            let Ok(client) = client else {
-                // Without free descriptors a client waits until others are closed.
-                thread::sleep(Duration::from_millis(100));
-                continue;
+        loop {
+            let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
+            // A signal ends the wait early.
+            let _ = poll(&mut ready, None);
+            if !ready[1].revents().is_empty() {
+                return;
+            }
+            let client = match listener.accept() {
+                Ok((client, _)) => client,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => {
+                    // Without free descriptors a client waits until others are closed.
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                }
             };
+            let _ = client.set_nonblocking(false);
             if Arc::strong_count(&served) > CLIENTS_MAX {
                 // The call fails if the client has gone.
                 let _ = answer(&client, Err("too many commands at once; try again later"));
@@ -122,7 +174,7 @@ pub(crate) fn serve(
             }
             let place = Arc::clone(&served);
             let serve = move || {
-                let _ = serve_one(&client, reloads, workers);
+                let _ = serve_one(&client, commands);
                 drop(place);
             };
             // Without a thread the connection is closed, and the client says that there was no answer.
@@ -131,19 +183,30 @@ pub(crate) fn serve(
     });
 }
 
-fn serve_one(
-    client: &UnixStream,
-    reloads: &SyncSender<Option<Reply>>,
-    workers: &Workers,
-) -> io::Result<()> {
+fn serve_one(client: &UnixStream, commands: &Commands) -> io::Result<()> {
+    let Commands { reloads, workers, upgrader, path } = commands;
     let peer = socket_peercred(client)?;
     if !may_command(peer.uid, geteuid()) {
         return answer(client, Err("permission denied"));
     }
     match read_line(client, COMMAND_MAX, CLIENT_MAX)?.as_deref() {
         Some(b"reload") => {
-            let result = reload(reloads);
+            let result = match reload(reloads) {
+                // The process that has replaced this one accepts at the same socket.
+                Err(why) if why == REPLACED => ask(path, "reload", RELOAD_MAX),
+                result => result,
+            };
             answer(client, result.as_deref().map_err(|error| &error[..]))
+        }
+        Some(b"upgrade") => {
+            let Some(upgrader) = upgrader else {
+                return answer(client, Err("this server cannot be replaced: restart it"));
+            };
+            let result = upgrader.run();
+            // This process may end as soon as it accepts no more.
+            let answered = answer(client, result.as_deref().map_err(|error| &error[..]));
+            upgrader.leave();
+            answered
         }
         Some(b"health") => match workers.check_health() {
             Ok(1) => answer(client, Ok("1 worker turns\n")),
@@ -152,7 +215,10 @@ fn serve_one(
         },
         Some(b"stack") => answer(client, Ok(&reports(workers, false))),
         Some(b"stack connections") => answer(client, Ok(&reports(workers, true))),
-        Some(_) => answer(client, Err("unknown command; there are `reload`, `health` and `stack`")),
+        Some(_) => answer(
+            client,
+            Err("unknown command; there are `reload`, `upgrade`, `health` and `stack`"),
+        ),
         None => Ok(()),
     }
 }
@@ -247,6 +313,16 @@ pub fn ask_for_reload(path: &Path) -> Result<String, String> {
     ask(path, "reload", REPLY_MAX)
 }
 
+/// Has the server at a control socket replaced by a new process, which executes its program file again (`samum upgrade`).
+/// Returns a sentence.
+///
+/// # Errors
+///
+/// A message for the operator. The server goes on as before.
+pub fn ask_for_upgrade(path: &Path) -> Result<String, String> {
+    ask(path, "upgrade", UPGRADE_MAX)
+}
+
 /// Asks the server at a control socket for its health (`samum health`): whether all workers turn, and it does not shut
 /// down. Returns a line that says so. The answer comes within 5 s, or there is an error.
 ///
@@ -325,6 +401,11 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn commands(reloads: SyncSender<Option<Reply>>, path: &Path) -> Commands {
+        let workers = Arc::new(Workers::new(0).0);
+        Commands { reloads, workers, upgrader: None, path: path.to_owned() }
+    }
+
     /// Sends bytes to the control socket of a server whose next reload has this result.
     fn ask(bytes: &[u8], result: Result<&str, &str>) -> String {
         let (client, server) = UnixStream::pair().unwrap();
@@ -338,8 +419,9 @@ mod tests {
         (&client).write_all(bytes).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         // An error is one of the client.
-        let _ = serve_one(&server, &reloads, &Workers::new(0).0);
-        drop((server, reloads));
+        let commands = commands(reloads, Path::new("/nonexistent"));
+        let _ = serve_one(&server, &commands);
+        drop((server, commands));
         reloader.join().unwrap();
         let mut answer = Vec::new();
         let _ = (&client).read_to_end(&mut answer);
@@ -366,7 +448,7 @@ mod tests {
     fn a_server_that_takes_no_clients_is_not_healthy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
-        let (_listener, _file) = open(&path).unwrap();
+        let (_listener, _file) = open(&path, None).unwrap();
         let patience = Duration::from_millis(50);
         // First the clients wait for an answer; later there is no place in the queue.
         for count in 0..BACKLOG + 4 {
@@ -382,7 +464,7 @@ mod tests {
     fn a_command_that_waits_does_not_keep_others_from_being_served() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
-        let (listener, _file) = open(&path).unwrap();
+        let (listener, _file) = open(&path, None).unwrap();
         // No thread takes the requests for reloads.
         let (reloads, _requests) = mpsc::sync_channel(CLIENTS_MAX);
         let reload = || {
@@ -390,10 +472,51 @@ mod tests {
             (&client).write_all(b"reload\n").unwrap();
             client
         };
+        let commands = commands(reloads, &path);
+        let (end, closes) = io::pipe().unwrap();
         // It serves until the process of the test ends.
-        thread::spawn(move || serve(&listener, &reloads, &Workers::new(0).0));
+        thread::spawn(move || serve(&listener, &end, &commands));
         let _waiting: Vec<_> = (1..CLIENTS_MAX).map(|_| reload()).collect();
         assert_eq!(ask_for_health(&path).unwrap(), "0 workers turn\n");
+        drop(closes);
+    }
+
+    #[test]
+    fn a_process_that_was_replaced_accepts_no_more_commands() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        let (listener, _file) = open(&path, None).unwrap();
+        let (reloads, _requests) = mpsc::sync_channel(1);
+        let commands = commands(reloads, &path);
+        let (end, closes) = io::pipe().unwrap();
+        let serving = thread::spawn(move || {
+            serve(&listener, &end, &commands);
+            // It is not closed: another process may have it.
+            listener
+        });
+        assert!(ask_for_health(&path).is_ok());
+        drop(closes);
+        let _listener = serving.join().unwrap();
+        let error = super::ask(&path, "health", Duration::from_millis(50)).unwrap_err();
+        assert!(error.contains("has not answered"), "{error}");
+    }
+
+    #[test]
+    fn others_must_not_be_able_to_replace_the_control_socket() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(NAME);
+        for (mode, is_right) in [(0o755, true), (0o775, true), (0o777, false), (0o1777, false)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(directory.path(), mode).unwrap();
+            let checked = check_directory(&path, geteuid());
+            assert_eq!(checked.is_ok(), is_right, "{checked:?}");
+        }
+        let other = Uid::from_raw(geteuid().as_raw() + 1);
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Root may replace everything anyway.
+        assert_eq!(check_directory(&path, other).is_ok(), geteuid().is_root());
+        assert!(check_directory(Path::new("/nonexistent/control.sock"), other).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that are reserved for uses other than connections and files, if there are at least 256. A server with
-/// one worker has 12 from its start on (measured). A program, a reload or the log needs a few for a moment.
+/// one worker has 15 from its start on (measured). A program, a reload or the log needs a few for a moment.
 const RESERVED: usize = 64;
 /// The same number if there are few descriptors.
 const RESERVED_MIN: usize = 24;

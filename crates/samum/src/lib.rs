@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod activation;
 mod certificates;
 pub mod check;
 pub mod cli;
@@ -27,6 +28,7 @@ pub mod control_socket;
 pub mod crowd;
 mod descriptors;
 pub mod desk;
+mod exit;
 mod follow;
 mod guard;
 pub mod handler;
@@ -34,11 +36,14 @@ mod listen;
 mod machine;
 mod memory;
 pub mod network;
+mod notify;
 pub mod preload;
 pub mod reload;
 pub mod secure;
 pub mod server;
 pub mod serving;
 mod shares;
+pub mod upgrade;
 mod warnings;
+mod watchdog;
 pub mod worker;

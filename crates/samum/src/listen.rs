@@ -33,6 +33,8 @@ const IN_USE_MAX: Duration = Duration::from_secs(1);
 /// The pause between two tries in that time.
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
+/// The number of the control socket among the names of sockets. No listener has it.
+pub(crate) const CONTROL: u32 = u32::MAX;
 /// Connections that may wait to be accepted at one listener.
 pub(crate) const BACKLOG_MAX: usize = 4096;
 /// The least number of them.
@@ -74,6 +76,103 @@ pub(crate) fn owned_by(address: &Address, user: Option<&User>) -> Address {
         }
         _ => address.clone(),
     }
+}
+
+/// Takes the sockets of a listener from the process before, or from a service manager: for each worker at least one. No
+/// socket is closed, because clients may wait in its accept queue. Further sockets do not listen before
+/// [`begin`]. `file` is the file of a Unix socket.
+///
+/// # Errors
+///
+/// A sentence for the operator, if a socket is of another kind or has another address.
+pub(crate) fn adopt(
+    address: &Address,
+    sockets: Vec<OwnedFd>,
+    file: Option<(u64, u64)>,
+    workers: usize,
+) -> Result<(Vec<Vec<OwnedFd>>, Option<SocketFile>), String> {
+    let cannot =
+        |why: &str| format!("cannot listen on {address} at a socket that was handed over: {why}");
+    for socket in &sockets {
+        check_handed_over(address, socket).map_err(|why| cannot(&why))?;
+    }
+    let Some(first) = sockets.first() else { return Err(cannot("there is none")) };
+    let mut more = Vec::new();
+    for _ in sockets.len()..workers {
+        // If no further socket can be made, workers share one.
+        let made = match address {
+            Address::Ip(_) => further(first).ok(),
+            Address::Unix(_) => None,
+        };
+        let made = made.map_or_else(|| rustix::io::fcntl_dupfd_cloexec(first, 3), Ok);
+        more.push(made.map_err(|error| cannot(&io::Error::from(error).to_string()))?);
+    }
+    let mut all: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, socket) in sockets.into_iter().chain(more).enumerate() {
+        // All sockets of a Unix listener are the same, so nothing is lost with one of them.
+        if index < workers || matches!(address, Address::Ip(_)) {
+            all[index % workers].push(socket);
+        }
+    }
+    let file = match (address, file) {
+        (Address::Unix(unix), Some(file)) => {
+            let identity = Identity::of_numbers(file);
+            let rights = Rights::look_up(unix, unix, Some(identity))?;
+            if rights.differ() {
+                change_rights(&[rights])?;
+            }
+            Some(SocketFile::handed_over(&unix.path, identity))
+        }
+        _ => None,
+    };
+    Ok((all, file))
+}
+
+/// Takes the control socket from the process before.
+pub(crate) fn adopt_one(
+    unix: &UnixSocket,
+    socket: OwnedFd,
+    file: (u64, u64),
+) -> Result<(OwnedFd, SocketFile), String> {
+    let address = Address::Unix(unix.clone());
+    check_handed_over(&address, &socket)
+        .map_err(|why| format!("cannot take the control socket over: {why}"))?;
+    let file = SocketFile::handed_over(&unix.path, Identity::of_numbers(file));
+    Ok((socket, file))
+}
+
+/// Checks that a socket that was handed over listens at an address.
+fn check_handed_over(address: &Address, socket: &OwnedFd) -> Result<(), String> {
+    let is_listening = sockopt::socket_acceptconn(socket).unwrap_or(false)
+        && sockopt::socket_type(socket) == Ok(SocketType::STREAM);
+    if !is_listening {
+        return Err("it is no socket that listens for streams".to_owned());
+    }
+    let found =
+        rustix::net::getsockname(socket).map_err(|error| io::Error::from(error).to_string())?;
+    let is_same = match address {
+        Address::Ip(ip) => SocketAddr::try_from(found.clone()).is_ok_and(|found| {
+            found.ip() == ip.ip() && (ip.port() == 0 || found.port() == ip.port())
+        }),
+        // Its name is that of the bind, which may have been relative.
+        Address::Unix(_) => found.address_family() == AddressFamily::UNIX,
+    };
+    if is_same { Ok(()) } else { Err("it has another address".to_owned()) }
+}
+
+/// Has an adopted socket listen, with this number of waiting connections. If it fails, the socket listens as before.
+pub(crate) fn begin(socket: &OwnedFd, backlog: i32) {
+    let _ = listen(socket, backlog);
+}
+
+/// Makes one more socket for the group of a listening socket (`SO_REUSEPORT`). Once it listens, new connections are spread
+/// over the group. Until then no client can wait there: this process may still fail.
+fn further(first: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let address = local(first).ok_or(Errno::INVAL)?;
+    sockopt::set_socket_reuseport(first, true)?;
+    let socket = socket_for(&address, true)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
 }
 
 /// Holds a port for the stack of an interface, so that a second server at the same address fails as at any other. The
@@ -330,6 +429,17 @@ impl<'s> Rights<'s> {
         Ok(Self { path, identity, mode, owner: Owner { user, group } })
     }
 
+    /// Returns true if the file of the socket has other rights, or is not there.
+    fn differ(&self) -> bool {
+        let Self { mode, owner: Owner { user, group }, .. } = *self;
+        self.node().map_or(true, |node| {
+            let (of_user, of_group) = node.owner();
+            mode.is_some_and(|mode| mode != node.mode())
+                || user.is_some_and(|user| Some(user) != of_user)
+                || group.is_some_and(|group| Some(group) != of_group)
+        })
+    }
+
     /// Opens the file of the socket, if it still exists.
     fn node(&self) -> Result<Node, String> {
         match Node::open(self.path) {
@@ -472,6 +582,30 @@ impl SocketFiles {
     /// The file of a listener's socket; `None` if it has none, or the server stops.
     pub(crate) fn identity(&self, number: u32) -> Option<Identity> {
         self.lock().files.get(&number).map(SocketFile::identity)
+    }
+
+    /// Device and inode of the file of a listener's socket, for another process.
+    pub(crate) fn numbers(&self, number: u32) -> Option<(u64, u64)> {
+        self.identity(number).map(Identity::numbers)
+    }
+
+    /// Removes all names at the end from now on: the process that has handed them over does not.
+    pub(crate) fn take_over(&self) {
+        self.lock().files.values_mut().for_each(SocketFile::take_over);
+    }
+
+    /// Gives out the names of listeners that another process has now. `None` if the server stops: then no name is left.
+    pub(crate) fn give_away(&self, numbers: &[u32]) -> Option<Vec<(u32, SocketFile)>> {
+        let mut names = self.lock();
+        if names.is_closed {
+            return None;
+        }
+        Some(
+            numbers
+                .iter()
+                .filter_map(|number| Some((*number, names.files.remove(number)?)))
+                .collect(),
+        )
     }
 
     /// Removes the names of listeners.

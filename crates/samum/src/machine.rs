@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::descriptors;
+use crate::{activation, descriptors};
+use config::Address;
 use config::file::Environment;
 
 /// The file system and the cores of this machine.
@@ -43,6 +44,10 @@ impl Environment for Machine {
 
     fn threads(&self) -> usize {
         Self::workers()
+    }
+
+    fn passed(&self) -> &[(String, Address)] {
+        activation::names()
     }
 
     fn canonical(&mut self, path: &Path) -> PathBuf {

@@ -7,27 +7,25 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use config::file::Errors;
 use config::{Message, reference};
-use samum::cli::{Cli, Command, Health, ManPage, Reload, StackArgs};
+use samum::cli::{Cli, Command, Health, ManPage, Reload, Serve, StackArgs, Upgrade};
+use samum::upgrade::Origin;
 use samum::{control_socket, preload, server};
 
 fn main() -> ExitCode {
     // clap itself exits with 2 for invalid arguments, and with 0 for --help.
     let result = match Cli::parse().command {
-        Command::Serve(serve) => {
-            serve.load().map_err(|errors| explain(&errors)).and_then(|loaded| {
-                tell(&loaded.warnings);
-                if serve.config.is_none() {
-                    return server::run(&loaded.config);
-                }
-                server::run_reloadable(loaded, Box::new(move || serve.load()))
-            })
-        }
+        Command::Serve(arguments) => serve(arguments),
         Command::Check { file } => check(&file),
         Command::ConfigurationReference => print(reference::markdown().as_bytes()),
         Command::Reload(Reload { control }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_reload(&control)
                 .and_then(|text| print(format!("loaded the configuration {text}\n").as_bytes()))
+        }
+        Command::Upgrade(Upgrade { control }) => {
+            let control = control.unwrap_or_else(control_socket::default_path);
+            control_socket::ask_for_upgrade(&control)
+                .and_then(|text| print(format!("{text}\n").as_bytes()))
         }
         Command::Health(Health { control }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
@@ -60,6 +58,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// Serves until a signal stops it, or another process has replaced it.
+fn serve(arguments: Box<Serve>) -> Result<(), String> {
+    // This comes first: the starter is a copy of a process with one thread and all its rights.
+    let origin = Origin::find()?;
+    let loaded = arguments.load().map_err(|errors| {
+        let all: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
+        origin.fail(&all.join("\n"));
+        explain(&errors)
+    })?;
+    tell(&loaded.warnings);
+    if arguments.config.is_none() {
+        return server::run(&loaded.config, origin);
+    }
+    server::run_reloadable(loaded, Box::new(move || arguments.load()), origin)
+}
+
 /// Checks a configuration file, and prints it.
 fn check(file: &Path) -> Result<(), String> {
     let checked = samum::check::check(file).map_err(|errors| explain(&errors))?;
@@ -88,7 +102,8 @@ fn man() -> Result<(), String> {
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
         for sub in command.get_subcommands().filter(|sub| {
-            ["serve", "check", "reload", "health", "stack", "preload"].contains(&sub.get_name())
+            ["serve", "check", "reload", "upgrade", "health", "stack", "preload"]
+                .contains(&sub.get_name())
         }) {
             let man = clap_mangen::Man::new(sub.clone());
             writeln!(page, ".SH \"SAMUM {}\"", sub.get_name().to_uppercase())?;

@@ -12,6 +12,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 
 use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Token};
 use rustix::io::Errno;
@@ -29,6 +30,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LAST_MAX: usize = BACKLOG_MAX;
 /// The most connections that a removed listener accepts in one worker turn.
 const LAST_TURN_MAX: usize = 64;
+/// The first key of further sockets of listeners. A worker has several sockets of a listener if its server has replaced
+/// one with more workers: the accept queue of each socket goes on. No server has as many listeners.
+const FURTHER: u32 = 1 << 31;
 const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 /// Listening sockets of the kernel's TCP, or Unix sockets.
@@ -37,8 +41,11 @@ const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 /// the listener that accepted it. [`new`](Self::new) uses [`KernelTcp`] itself.
 pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
     takes: Option<Takes>,
-    /// The listeners by number. A number is not used again for another listener.
+    /// The listening sockets by key: the number of the listener, which is not used again for another one, or a key from
+    /// [`FURTHER`] on.
     all: BTreeMap<u32, Listener>,
+    /// The key of the next socket of a listener that has one already.
+    next_key: u32,
     /// The connections that waited at listeners when they were removed.
     left: VecDeque<Newcomer>,
     closed: bool,
@@ -54,6 +61,8 @@ pub struct Newcomer {
 }
 
 struct Listener {
+    /// The number of the listener.
+    number: u32,
     socket: Fd,
     state: Accepting,
     /// Some exactly while the listener is being emptied before its close: the number of connections that it may still
@@ -94,7 +103,7 @@ impl<F> Listeners<F> {
     pub fn with(sockets: Vec<Fd>, make: F) -> Self {
         let (all, left) = (BTreeMap::new(), VecDeque::new());
         let takes = Some(Takes::Files);
-        let mut listeners = Self { takes, all, left, closed: false, make };
+        let mut listeners = Self { takes, all, next_key: FURTHER, left, closed: false, make };
         for (number, socket) in (0..).zip(sockets) {
             listeners.insert(number, socket);
         }
@@ -109,15 +118,41 @@ impl<F> Listeners<F> {
     }
 
     fn insert(&mut self, number: u32, socket: Fd) {
-        let listener = Listener { socket, state: Accepting::Stopped, last: None };
-        let before = self.all.insert(number, listener);
-        debug_assert!(before.is_none(), "no number is used twice");
+        let listener = Listener { number, socket, state: Accepting::Stopped, last: None };
+        let key = if self.all.contains_key(&number) {
+            self.next_key += 1;
+            self.next_key - 1
+        } else {
+            number
+        };
+        let before = self.all.insert(key, listener);
+        debug_assert!(before.is_none(), "no key is used twice");
+    }
+
+    /// The keys of the sockets of a listener.
+    fn keys(&self, number: u32) -> Vec<u32> {
+        let is_its = |(_, listener): &(&u32, &Listener)| listener.number == number;
+        self.all.iter().filter(is_its).map(|(key, _)| *key).collect()
+    }
+
+    /// Accepts at most `last` of the connections that wait at a socket, and closes the socket.
+    fn end(&mut self, ring: &mut Ring, key: u32, last: usize) {
+        let Some(listener) = self.all.get_mut(&key) else { return };
+        listener.last = Some(last);
+        match listener.state {
+            Accepting::Armed(armed) => {
+                ring.cancel(armed);
+                listener.state = Accepting::Stopping(armed);
+            }
+            Accepting::Stopping(_) => {}
+            Accepting::Paused | Accepting::Stopped => self.empty(ring, key),
+        }
     }
 
     /// Accepts the connections that wait at a removed listener, and closes the listener. While descriptors are short,
     /// the listener stays open.
-    fn empty(&mut self, ring: &mut Ring, number: u32) {
-        let Some(listener) = self.all.get_mut(&number) else { return };
+    fn empty(&mut self, ring: &mut Ring, key: u32) {
+        let Some(listener) = self.all.get_mut(&key) else { return };
         for _ in 0..LAST_TURN_MAX {
             if listener.last == Some(0) {
                 break;
@@ -125,22 +160,22 @@ impl<F> Listeners<F> {
             match ring.accept(&listener.socket) {
                 Ok(socket) => {
                     listener.last = listener.last.map(|last| last - 1);
-                    self.left.push_back(Newcomer { socket, listener: number });
+                    self.left.push_back(Newcomer { socket, listener: listener.number });
                 }
                 // The peer closed the connection before it was accepted: not an error of the listener.
                 Err(error)
                     if [ErrorKind::ConnectionAborted, ErrorKind::Interrupted]
                         .contains(&error.kind()) => {}
                 Err(error) if is_shortage(&error) => {
-                    return listener.pause(ring, number, ACCEPT_PAUSE);
+                    return listener.pause(ring, key, ACCEPT_PAUSE);
                 }
                 Err(_) => listener.last = Some(0),
             }
         }
         if listener.last != Some(0) {
-            return listener.pause(ring, number, Duration::ZERO);
+            return listener.pause(ring, key, Duration::ZERO);
         }
-        self.all.remove(&number);
+        self.all.remove(&key);
     }
 
     fn handle_accept(
@@ -148,8 +183,9 @@ impl<F> Listeners<F> {
         ring: &mut Ring,
         completion: Completion,
     ) -> Option<NetEvent<Newcomer>> {
-        let number = number_of(completion.token);
-        let listener = self.all.get_mut(&number).expect("kept while it accepts");
+        let key = key_of(completion.token);
+        let listener = self.all.get_mut(&key).expect("kept while it accepts");
+        let number = listener.number;
         if !completion.more {
             listener.state = Accepting::Stopped;
         }
@@ -157,33 +193,33 @@ impl<F> Listeners<F> {
         match completion.result {
             Ok(Event::Accepted(socket)) => {
                 if is_last {
-                    self.empty(ring, number);
+                    self.empty(ring, key);
                 }
                 Some(NetEvent::Accepted(Newcomer { socket, listener: number }))
             }
             Ok(event) => unreachable!("an accept brought {event:?}"),
             Err(_) if is_last => {
-                self.empty(ring, number);
+                self.empty(ring, key);
                 self.next_left()
             }
             Err(error) if error.raw_os_error() == Some(ECANCELED) => Some(NetEvent::Resumed),
             Err(error) => {
-                listener.pause(ring, number, ACCEPT_PAUSE);
+                listener.pause(ring, key, ACCEPT_PAUSE);
                 Some(NetEvent::Shortage(error))
             }
         }
     }
 
     /// Accepts again after a pause: descriptors may be free by now.
-    fn resume(&mut self, ring: &mut Ring, number: u32) -> Option<NetEvent<Newcomer>> {
+    fn resume(&mut self, ring: &mut Ring, key: u32) -> Option<NetEvent<Newcomer>> {
         // A removed listener that was emptied is no longer in the map.
-        let listener = self.all.get_mut(&number)?;
+        let listener = self.all.get_mut(&key)?;
         if listener.state != Accepting::Paused {
             return None;
         }
         listener.state = Accepting::Stopped;
         if listener.last.is_some() {
-            self.empty(ring, number);
+            self.empty(ring, key);
             return self.next_left();
         }
         Some(NetEvent::Resumed)
@@ -196,16 +232,16 @@ impl<F> Listeners<F> {
 
 impl Listener {
     /// Pauses accepting at a listener; a timer ends the pause.
-    fn pause(&mut self, ring: &mut Ring, number: u32, pause: Duration) {
+    fn pause(&mut self, ring: &mut Ring, key: u32, pause: Duration) {
         self.state = Accepting::Paused;
         let at = ring.now() + pause;
-        ring.submit(Op::Timer(at), kind::RESUME | u64::from(number));
+        ring.submit(Op::Timer(at), kind::RESUME | u64::from(key));
     }
 }
 
-/// The number of a listener in a token.
-fn number_of(token: Token) -> u32 {
-    u32::try_from(id_of(token)).expect("the number of a listener")
+/// The key of a socket in a token.
+fn key_of(token: Token) -> u32 {
+    u32::try_from(id_of(token)).expect("the key of a socket")
 }
 
 /// Returns true for errors after which an accept may succeed later.
@@ -224,16 +260,16 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     }
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
-        for (number, listener) in &mut self.all {
+        for (key, listener) in &mut self.all {
             match listener.state {
-                Accepting::Armed(key) if !on => {
-                    ring.cancel(key);
-                    listener.state = Accepting::Stopping(key);
+                Accepting::Armed(armed) if !on => {
+                    ring.cancel(armed);
+                    listener.state = Accepting::Stopping(armed);
                 }
                 Accepting::Stopped if on && listener.last.is_none() => {
                     let op = Op::Accept(listener.socket.clone());
                     listener.state =
-                        Accepting::Armed(ring.submit(op, kind::ACCEPT | u64::from(*number)));
+                        Accepting::Armed(ring.submit(op, kind::ACCEPT | u64::from(*key)));
                 }
                 _ => {}
             }
@@ -254,7 +290,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
             // If the poll has failed, the next send returns the error.
             kind::WRITABLE => Some(NetEvent::Writable(id)),
             kind::ACCEPT => self.handle_accept(ring, completion),
-            kind::RESUME => self.resume(ring, number_of(completion.token)),
+            kind::RESUME => self.resume(ring, key_of(completion.token)),
             _ => unreachable!("no operation of a network has the token {:x}", completion.token),
         }
     }
@@ -276,7 +312,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     }
 
     fn is_open(&self, listener: u32) -> bool {
-        self.all.contains_key(&listener)
+        self.all.values().any(|one| one.number == listener)
     }
 
     fn add(&mut self, number: u32, socket: Fd) {
@@ -284,22 +320,27 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     }
 
     fn remove(&mut self, ring: &mut Ring, number: u32) {
-        let Some(listener) = self.all.get_mut(&number) else { return };
-        listener.last = Some(LAST_MAX);
-        match listener.state {
-            Accepting::Armed(key) => {
-                ring.cancel(key);
-                listener.state = Accepting::Stopping(key);
-            }
-            Accepting::Stopping(_) => {}
-            Accepting::Paused | Accepting::Stopped => self.empty(ring, number),
+        for key in self.keys(number) {
+            self.end(ring, key, LAST_MAX);
         }
     }
 
     fn close(&mut self, ring: &mut Ring) {
+        self.leave(ring, &[]);
+    }
+
+    fn leave(&mut self, ring: &mut Ring, shared: &[u32]) {
         self.closed = true;
-        let all: Vec<u32> = self.all.keys().copied().collect();
-        all.into_iter().for_each(|number| self.remove(ring, number));
+        let all: Vec<_> = self.all.iter().map(|(key, one)| (*key, one.number)).collect();
+        for (key, number) in all {
+            self.end(ring, key, if shared.contains(&number) { 0 } else { LAST_MAX });
+        }
+    }
+
+    fn sockets(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        // A listener that is being emptied is no longer in the configuration.
+        let all = self.all.values().filter(|listener| listener.last.is_none());
+        all.map(|one| Ok((one.number, one.socket.os().try_clone_to_owned()?))).collect()
     }
 
     fn is_closed(&self) -> bool {

@@ -14,8 +14,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::certificates::Certificates;
@@ -23,6 +23,7 @@ use crate::confine::Confinement;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
+use crate::notify;
 use crate::serving::Snapshot;
 use crate::shares::Room;
 use config::file::{Errors, Loaded};
@@ -41,11 +42,26 @@ pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
 /// The receiver of a reload's result: the hash of the loaded configuration, or an error for the operator.
 pub(crate) type Reply = Sender<Result<String, String>>;
 
+/// The configuration that is served, as an upgrade sees it. It is locked while it is replaced, and while a new process takes
+/// its listeners.
+#[derive(Debug)]
+pub(crate) struct Current {
+    /// The listeners with their numbers.
+    pub(crate) listeners: Vec<(u32, Listen)>,
+    /// True once another process has replaced this one.
+    pub(crate) is_replaced: bool,
+}
+
+/// The error of a reload in a process that was replaced.
+pub(crate) const REPLACED: &str =
+    "another process has replaced this one, and loads configurations now";
+
 /// The thread's state for replacing configurations.
 pub(crate) struct Reloader {
     pub(crate) source: Source,
     /// The configuration that is served.
     pub(crate) served: Arc<Snapshot>,
+    pub(crate) current: Arc<Mutex<Current>>,
     /// The settings with which the process was started.
     pub(crate) server: Server,
     pub(crate) workers: Arc<Workers>,
@@ -118,10 +134,20 @@ impl Reloader {
     /// Loads the configuration again, and returns what the operator is told: the hash of what was loaded, and lines
     /// of warnings. If that fails, the one before is still served.
     fn reload(&mut self) -> Result<String, String> {
+        let current = Arc::clone(&self.current);
+        let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.is_replaced {
+            say(REPLACED);
+            return Err(REPLACED.to_owned());
+        }
+        notify::tell_reload();
         let result = self.load().map_err(|error| match self.confinement.advice(&error) {
             Some(advice) => format!("{error}\n{advice}"),
             None => error,
         });
+        notify::tell("READY=1");
+        current.listeners = self.served.listeners().to_vec();
+        drop(current);
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
@@ -364,7 +390,13 @@ impl Reloader {
             ("max-connections", now.tuning.connections_max != next.tuning.connections_max),
         ];
         let changed = all.into_iter().filter(|(_, is_other)| *is_other);
-        changed.map(|(name, _)| format!("`{name}`: takes effect after a restart")).collect()
+        // The stack of an interface ends with its process.
+        let how = if now.interfaces.is_empty() && next.interfaces.is_empty() {
+            " or `samum upgrade`"
+        } else {
+            ""
+        };
+        changed.map(|(name, _)| format!("`{name}`: takes effect after a restart{how}")).collect()
     }
 }
 

@@ -7,6 +7,8 @@ use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
 use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use metrics::Stats;
@@ -179,6 +181,14 @@ impl<N: Network> Network for Secure<N> {
 
     fn close(&mut self, ring: &mut Ring) {
         self.below.close(ring);
+    }
+
+    fn leave(&mut self, ring: &mut Ring, shared: &[u32]) {
+        self.below.leave(ring, shared);
+    }
+
+    fn sockets(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        self.below.sockets()
     }
 
     fn is_closed(&self) -> bool {

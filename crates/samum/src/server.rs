@@ -1,59 +1,65 @@
 //! Starts all workers, carries out signals, and shuts down.
 
-mod exit;
 mod reach;
 mod signals;
 mod start;
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
 use sendfile::PageCache;
 use signal_hook::iterator::Signals;
-use tls::Acceptors;
+use tls::{Acceptors, TicketKeys};
 
+use crate::activation::Activation;
 use crate::certificates::{self, Certificates, Reading};
 use crate::confine::{self, Confinement};
 use crate::control::Workers;
+use crate::control_socket::Commands;
+use crate::exit::{exit, let_go};
 use crate::follow::{Root, Roots};
 use crate::listen::{SocketFile, SocketFiles};
-use crate::reload::{Reloader, Reply, Source, summary};
+use crate::reload::{Current, Reloader, Reply, Source, summary};
 use crate::serving::Snapshot;
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
-use crate::{account, control_socket, descriptors, listen, memory};
+use crate::upgrade::{self, Elders, Inheritance, Origin, Upgrader};
+use crate::worker::Remainder;
+use crate::{account, control_socket, descriptors, listen, memory, notify, watchdog};
 use config::file::{Errors, Loaded};
 use config::{Config, Log};
-use exit::{exit, let_go, note_inherited_sockets};
 use gateways::programs::supervisor;
 use interface::{Interfaces, Owners};
 use logs::files::{self, OpenLogs};
 use logs::say::{say, say_about, set_format};
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
-use start::{ConnectionSource, RESPONSES_MAX, Shared, Started, start_workers};
+use start::{ConnectionSource, Shared, Started, start_workers};
 
+/// The time for commands that are under way when another process has replaced this one, and all connections have ended.
+const COMMANDS_MAX: Duration = Duration::from_secs(60);
 /// Requests for a reload that may wait at once. One reload answers all that wait.
 const RELOADS_MAX: usize = 16;
 
 /// Serves until a signal stops it. The configuration cannot be replaced.
 ///
 /// The server has the process for itself. It takes the signals of the process, ends it when a thread panics, and shuts
-/// down all sockets that were opened since the first server began.
+/// down all sockets that were opened since its origin was found.
 ///
 /// # Errors
 ///
 /// A message for the operator.
-pub fn run(config: &Config) -> Result<(), String> {
-    set_format(config.server.error_format);
-    serve(Loaded::of(config.clone()), None)
+pub fn run(config: &Config, origin: Origin) -> Result<(), String> {
+    serve(Loaded::of(config.clone()), None, origin)
 }
 
 /// Serves a configuration until a signal stops it. At each reload it is replaced by the one that the source reads.
@@ -61,16 +67,31 @@ pub fn run(config: &Config) -> Result<(), String> {
 /// # Errors
 ///
 /// A message for the operator.
-pub fn run_reloadable(loaded: Loaded, source: Source) -> Result<(), String> {
-    set_format(loaded.config.server.error_format);
-    serve(loaded, Some(source))
+pub fn run_reloadable(loaded: Loaded, source: Source, origin: Origin) -> Result<(), String> {
+    serve(loaded, Some(source), origin)
 }
 
-fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
+fn serve(loaded: Loaded, source: Option<Source>, origin: Origin) -> Result<(), String> {
+    set_format(loaded.config.server.error_format);
+    let reporter = origin.reporter();
+    run_workers(loaded, source, origin).inspect_err(|why| reporter.fail(why))
+}
+
+fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Result<(), String> {
     let server = loaded.config.server.clone();
+    let (drain_at_stop, _) = server.tuning.drain_times();
     let snapshot = Arc::new(Snapshot::new(&loaded.config)?);
-    note_inherited_sockets();
     end_on_panic();
+    let reporter = origin.reporter();
+    let mut inheritance = origin.take_inheritance();
+    let mut activation = core::mem::take(&mut origin.activation);
+    if !server.interfaces.is_empty() {
+        origin.line = Err("the TCP/IP stack of an interface ends with its process".to_owned());
+        if inheritance.is_some() {
+            return Err("a server with an `interface` cannot replace another process: restart it"
+                .to_owned());
+        }
+    }
     let Prepared {
         shares,
         roots,
@@ -85,7 +106,7 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
         reading,
         page_cache,
         confinement,
-    } = prepare(&loaded, &snapshot, source.is_some())?;
+    } = prepare(&loaded, &snapshot, source.is_some(), inheritance.as_mut(), &mut activation)?;
     // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
         Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
@@ -96,10 +117,13 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     let shared = Shared::new(&server, &snapshot, &roots, shares, page_cache, &acceptors);
     let metrics = Arc::clone(&shared.metrics);
     metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
-    let certificates = Certificates::new(acceptors, Arc::clone(&metrics));
+    let tickets = inheritance.as_ref().and_then(|all| TicketKeys::from_bytes(&all.tickets));
+    let certificates =
+        Certificates::new(acceptors, tickets.unwrap_or_default(), Arc::clone(&metrics));
     let Reading { said, warnings, .. } = &reading;
     let (said, warnings) = (said.clone(), warnings.clone());
     certificates.replace(reading, snapshot.listeners(), &ports)?.complete();
+    certificates.forget_handed_over();
     let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
     texts.iter().chain(&said).for_each(|text| say(text));
     warnings.iter().for_each(say_about);
@@ -114,12 +138,40 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     let logs = Arc::new(OpenLogs::new(snapshot.logs()));
     let reopen = start_reopener(Arc::clone(&logs), Arc::clone(&workers))?;
     let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
-    let wishes = Wishes { reopen, reload: source.is_some().then(|| reload.clone()) };
+    let listeners = snapshot.listeners().to_vec();
+    let current = Arc::new(Mutex::new(Current { listeners, is_replaced: false }));
+    let elders = Arc::new(Elders::default());
+    let (control_path, control) = control.unzip();
+    let shown_control = control_path.as_ref().zip(control.as_ref());
+    let duplicate = |(path, (listener, _)): (&PathBuf, &(UnixListener, SocketFile))| {
+        Some((path.clone(), listener.as_fd().try_clone_to_owned().ok()?))
+    };
+    let parts = upgrade::Parts {
+        line: origin.line,
+        workers: Arc::clone(&workers),
+        socket_files: Arc::clone(&socket_files),
+        certificates: Arc::clone(&certificates),
+        current: Arc::clone(&current),
+        control: shown_control.and_then(duplicate),
+        elders: Arc::clone(&elders),
+    };
+    let (served, commands_served) = mpsc::channel();
+    let (commands_end, commands) =
+        io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
+    let upgrader = Arc::new(Upgrader::new(parts, commands, inheritance.is_some()));
+    let wishes = Wishes {
+        reopen,
+        reload: source.is_some().then(|| reload.clone()),
+        upgrader: Arc::clone(&upgrader),
+        elders: Arc::clone(&elders),
+        reporter,
+    };
     match source {
         Some(source) => {
             let reloader = Reloader {
                 source,
                 served: snapshot,
+                current,
                 server,
                 workers: Arc::clone(&workers),
                 roots,
@@ -139,14 +191,45 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
         // Without a source no request for a reload is received.
         None => drop(reloads),
     }
-    if let Some((listener, file)) = control {
-        socket_files.add([(u32::MAX, file)]);
-        let workers = Arc::clone(&workers);
-        spawn("control", move || control_socket::serve(&listener, &reload, &workers))?;
-    }
+    let control = control.zip(control_path).map(|((listener, file), path)| {
+        socket_files.add([(listen::CONTROL, file)]);
+        let (workers, upgrader) = (Arc::clone(&workers), Some(Arc::clone(&upgrader)));
+        (listener, Commands { reloads: reload, workers, upgrader, path })
+    });
     let watcher = signals.handle();
+    let (names, watched) = (Arc::clone(&socket_files), Arc::clone(&workers));
     let waiting =
         spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
+    let is_first = inheritance.is_none();
+    // The parts of which a server has one, and not each of its processes.
+    let become_main = move || {
+        if let Some((listener, commands)) = control {
+            spawn("control", move || {
+                control_socket::serve(&listener, &commands_end, &commands);
+                // The call fails if the server stops, and waits for no command.
+                let _ = served.send(());
+            })?;
+        }
+        watchdog::start(watched, is_first)
+    };
+    match inheritance {
+        None => {
+            notify::begin();
+            become_main()?;
+        }
+        Some(inheritance) => {
+            let upgrader = Arc::clone(&upgrader);
+            let line = Arc::clone(&upgrader);
+            inheritance.settle(line.line(), Arc::clone(&elders), move || {
+                names.take_over();
+                notify::succeed();
+                upgrader.settle();
+                if let Err(error) = become_main() {
+                    say(&error);
+                }
+            })?;
+        }
+    }
 
     let result = join(&ends, shares.workers);
     watcher.close();
@@ -154,17 +237,36 @@ fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
     let _ = waiting.join();
     drop(reserved);
     supervisor::kill_all();
+    if upgrader.is_replaced() {
+        // A command may have been passed on to the process that has replaced this one.
+        let _ = commands_served.recv_timeout(COMMANDS_MAX);
+    }
+    // Earlier processes have been told to end soon, unless a later one has them now.
+    elders.wait(drain_at_stop);
     let_go();
-    let cut = result?;
-    if cut > 0 {
-        let were = if cut == 1 { " was" } else { "s were" };
-        let after = RESPONSES_MAX.as_secs();
-        say(&format!(
-            "{cut} connection{were} cut off by the shutdown, still in use after {after} s"
-        ));
+    if let Some(text) = text_of(result?) {
+        say(&text);
     }
     Ok(())
 }
+
+/// A message about the connections that were closed although they were in use, if there are any.
+fn text_of(Remainder { connections, tunnels }: Remainder) -> Option<String> {
+    let were = match connections {
+        0 => return None,
+        1 => "1 connection was".to_owned(),
+        count => format!("{count} connections were"),
+    };
+    let of_them = match tunnels {
+        0 => String::new(),
+        1 => ", 1 of them a tunnel".to_owned(),
+        count => format!(", {count} of them tunnels"),
+    };
+    Some(format!("{were} cut off by the shutdown, still in use after `timeout-drain`{of_them}"))
+}
+
+/// The path of the control socket, the socket, and its file.
+type Control = (PathBuf, (UnixListener, SocketFile));
 
 /// The resources that the server opens before any thread starts.
 struct Prepared {
@@ -180,7 +282,8 @@ struct Prepared {
     /// The ports that the kernel has chosen, by the numbers of listeners.
     ports: HashMap<u32, u16>,
     socket_files: Arc<SocketFiles>,
-    control: Option<(UnixListener, SocketFile)>,
+    /// The control socket and its path, if there is one.
+    control: Option<Control>,
     owners: Owners,
     /// Sockets that keep addresses of interfaces from other programs until the server ends.
     reserved: HashMap<SocketAddr, OwnedFd>,
@@ -191,7 +294,13 @@ struct Prepared {
 }
 
 /// Opens the listeners, gives up the rights that only this needs, opens the directories and logs, and reads the keys.
-fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
+fn prepare(
+    loaded: &Loaded,
+    snapshot: &Snapshot,
+    is_replaceable: bool,
+    mut inheritance: Option<&mut Inheritance>,
+    activation: &mut Activation,
+) -> Result<Prepared, String> {
     let server = &loaded.config.server;
     let user = server.user.as_ref().map(account::find_user).transpose()?;
     // If the call fails, programs (CGI) get the descriptors that the server itself has inherited.
@@ -212,15 +321,27 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let socket_files = Arc::new(SocketFiles::default());
     let backlog = listen::backlog(shares.waiting_max(), snapshot.listeners().len());
     for (number, listen) in &kernel {
-        let address = listen::owned_by(&listen.address, user.as_ref());
-        let (opened, file) = listen::open(&address, server.threads, backlog)?;
-        texts.push(format!("listening on {}", listen::name(&opened[0], listen)));
-        ports.extend(listen::chosen_port(&opened[0], &listen.address).map(|port| (*number, port)));
+        let address = &listen::owned_by(&listen.address, user.as_ref());
+        let handed_over = match &mut inheritance {
+            Some(inheritance) => inheritance.take(address),
+            None => activation.take(address).map(|socket| (vec![socket], None)),
+        };
+        let (opened, file) = match handed_over {
+            Some((sockets, file)) => listen::adopt(address, sockets, file, server.threads)?,
+            None => {
+                let (opened, file) = listen::open(address, server.threads, backlog)?;
+                (opened.into_iter().map(|socket| vec![socket]).collect(), file)
+            }
+        };
+        let first: &OwnedFd = &opened[0][0];
+        texts.push(format!("listening on {}", listen::name(first, listen)));
+        ports.extend(listen::chosen_port(first, address).map(|port| (*number, port)));
         socket_files.add(file.map(|file| (*number, file)));
-        for (worker, socket) in sockets.iter_mut().zip(opened) {
-            worker.push((*number, socket));
+        for (worker, opened) in sockets.iter_mut().zip(opened) {
+            worker.extend(opened.into_iter().map(|socket| (*number, socket)));
         }
     }
+    activation.check_rest(kernel.iter().map(|(_, listen)| &listen.address))?;
     texts.extend(said);
     let control = control_path(server.control.as_deref(), is_replaceable || has_interfaces);
     control.as_ref().inspect(|(path, _)| control_socket::make_directory(path, user.as_ref()));
@@ -239,7 +360,12 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
         errors.iter().for_each(say_about);
         "the server does not start, because of errors in its certificates".to_owned()
     })?;
-    let control = open_control_socket(control)?;
+    let has_handed_over = inheritance.is_some() || activation.is_given();
+    let control = open_control_socket(control, inheritance)?;
+    if has_handed_over {
+        // This is the last step, because clients connect from now on, and would wait in vain after an error.
+        sockets.iter().flatten().for_each(|(_, socket)| listen::begin(socket, backlog));
+    }
     let sources = sockets.into_iter().map(ConnectionSource::Listeners);
     let sources = sources
         .chain(seeds.into_iter().map(|seed| ConnectionSource::Interface(Box::new(seed))))
@@ -319,13 +445,19 @@ fn start_reloader(
     Ok(())
 }
 
-/// Waits until all workers have ended. Returns the number of connections that they have cut off, or the first error.
-fn join(ends: &Receiver<Result<usize, String>>, workers: usize) -> Result<usize, String> {
-    let mut result = Ok(0);
+/// Waits until all workers have ended. Returns the connections that they have cut off, or the first error.
+fn join(ends: &Receiver<Result<Remainder, String>>, workers: usize) -> Result<Remainder, String> {
+    let mut result = Ok(Remainder::default());
     for _ in 0..workers {
         // A worker without a result has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
-        result = result.and_then(|cut| Ok(cut + ended?));
+        result = result.and_then(|cut| {
+            let Remainder { connections, tunnels } = ended?;
+            Ok(Remainder {
+                connections: cut.connections + connections,
+                tunnels: cut.tunnels + tunnels,
+            })
+        });
     }
     result
 }
@@ -343,14 +475,17 @@ fn control_path(path: Option<&Path>, is_replaceable: bool) -> Option<(PathBuf, b
 /// there are signals.
 fn open_control_socket(
     path: Option<(PathBuf, bool)>,
-) -> Result<Option<(UnixListener, SocketFile)>, String> {
+    inheritance: Option<&mut Inheritance>,
+) -> Result<Option<Control>, String> {
     let Some((path, is_default)) = path else { return Ok(None) };
-    match control_socket::open(&path) {
+    match control_socket::open(&path, inheritance) {
         Err(error) if is_default => {
-            say(&format!("there is no control socket for `samum reload`: {error}; SIGHUP reloads"));
+            say(&format!(
+                "there is no control socket for `samum reload` and `samum upgrade`: {error}; SIGHUP reloads, SIGUSR2 upgrades"
+            ));
             Ok(None)
         }
-        opened => opened.map(Some),
+        opened => opened.map(|opened| Some((path, opened))),
     }
 }
 
@@ -380,7 +515,6 @@ fn end_on_panic() {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
     use std::process::Command;
 
     use super::*;

@@ -13,4 +13,5 @@ mod long_contents;
 mod rights;
 mod tls;
 mod tunnels;
+mod upgrade;
 mod upstreams;

@@ -7,6 +7,7 @@ use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::ops::Deref;
 use core::time::Duration;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use config::Listen;
@@ -73,7 +74,7 @@ pub trait Network {
         false
     }
 
-    /// Adds a listening socket of the kernel. It accepts after the next [`set_accepting`](Self::set_accepting).
+    /// Adds a listening socket of the kernel, which may be one of several of its listener. It accepts after the next [`set_accepting`](Self::set_accepting).
     /// By default it is closed: a stack of our own has no use for it.
     fn add(&mut self, _number: u32, _socket: Fd) {}
 
@@ -100,6 +101,21 @@ pub trait Network {
     /// Accepts the connections that wait, and no more, for good. The events of these connections follow; ask
     /// [`next_event`](Self::next_event) for those that are there already.
     fn close(&mut self, ring: &mut Ring);
+
+    /// Accepts no more, for good, because another process accepts at the sockets of these listeners. The connections that
+    /// wait at other listeners are accepted, as by [`close`](Self::close). By default no listener is shared.
+    fn leave(&mut self, ring: &mut Ring, _shared: &[u32]) {
+        self.close(ring);
+    }
+
+    /// Duplicates of the listening sockets of the kernel, with the numbers of their listeners. By default there are none.
+    ///
+    /// # Errors
+    ///
+    /// Those of `dup(2)`.
+    fn sockets(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        Ok(Vec::new())
+    }
 
     /// Returns true after [`close`](Self::close), once nothing of the network's own is under way and the worker has been told
     /// of all connections that waited.

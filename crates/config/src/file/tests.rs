@@ -15,7 +15,7 @@ use crate::{
     FileRules, Files, FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https,
     Interface, Limits, Listen, Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect,
     RequestHeader, Route, ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls,
-    TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream,
+    TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, value,
 };
 
 /// Files in memory.
@@ -1609,6 +1609,7 @@ fn server() -> impl Strategy<Value = Server> {
                 timeout_header,
                 timeout_send,
                 timeout_disk,
+                timeout_drain: (threads % 2 == 0).then_some(timeout_idle),
                 rate_min,
                 ranges_max: threads,
                 ..Tuning::default()
@@ -1705,5 +1706,50 @@ proptest! {
     #[test]
     fn any_text_is_refused_or_means_something(text in ".{0,200}") {
         let _ = load_text(&text);
+    }
+}
+
+#[test]
+fn a_listener_can_have_the_address_of_a_socket_that_was_passed() {
+    struct Unit(Fake, Vec<(String, Address)>);
+    impl Environment for Unit {
+        fn working_directory(&self) -> &Path {
+            self.0.working_directory()
+        }
+        fn threads(&self) -> usize {
+            1
+        }
+        fn passed(&self) -> &[(String, Address)] {
+            &self.1
+        }
+        fn canonical(&mut self, path: &Path) -> PathBuf {
+            self.0.canonical(path)
+        }
+        fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+            self.0.read(path, bytes_max)
+        }
+        fn list(&mut self, directory: &Path) -> io::Result<Vec<String>> {
+            self.0.list(directory)
+        }
+    }
+    let address = |text: &str| value::address(text).unwrap();
+    let passed = [("web", "[::]:80"), ("app", "unix:/run/app"), ("two", ":1"), ("two", ":2")];
+    let passed = passed.map(|(name, at)| (name.to_owned(), address(at)));
+    let listen = |name: &str| {
+        let text =
+            format!("[[site]]\nlisten = [\"systemd:{name}\"]\n[[site.route]]\nstatus = 200\n");
+        let mut unit = Unit(Fake::new(&[("/etc/a.toml", &text)]), passed.to_vec());
+        let loaded = load(Path::new("/etc/a.toml"), &mut unit);
+        loaded
+            .map(|loaded| loaded.config.sites[0].listen[0].address.clone())
+            .map_err(|errors| errors.0[0].to_string())
+    };
+    assert_eq!(listen("web"), Ok(address("[::]:80")));
+    assert_eq!(listen("app"), Ok(address("unix:/run/app")));
+    for (name, why) in
+        [("two", "several sockets have the name `two`"), ("no", "has passed a socket")]
+    {
+        let error = listen(name).unwrap_err();
+        assert!(error.contains(why), "{error}");
     }
 }

@@ -15,8 +15,8 @@ pub(super) const LISTEN: &[Key<ListenDraft>] = &[
         kind: "address",
         default: "none; it or `unix` is needed",
         example: r#""0.0.0.0:80""#,
-        doc: "`ADDRESS:PORT`, as without a table.",
-        read: |draft, node, notes| match node.text(value::address, notes) {
+        doc: "`ADDRESS:PORT` or `systemd:NAME`, as without a table.",
+        read: |draft, node, notes| match node.address(notes) {
             Some(Address::Unix(_)) => {
                 notes.error(node.place, "expected ADDRESS:PORT; write `unix`")
             }
@@ -104,7 +104,7 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
         let ListenDraft { proxy_protocol, tls, .. } = draft;
         return Some(Listen { address, proxy_protocol, tls });
     }
-    let address = match node.text(value::address, notes)? {
+    let address = match node.address(notes)? {
         Address::Unix(mut socket) => {
             socket.path = node
                 .join(socket.path.to_str()?)

@@ -123,7 +123,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "path",
         default: "none",
         example: r#""/run/samum/control.sock""#,
-        doc: "The Unix socket for `samum reload`, `samum health` and `samum stack`, which only the user of the server may use. Without this key it is \
+        doc: "The Unix socket for `samum reload`, `samum upgrade`, `samum health` and `samum stack`, which only the user of the server and root may \
+              use. Its directory must belong to one of them, and not every user may write to it. Without this key it is \
               `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
         read: |draft, node, notes| {
             if let Some(path) = node.file(notes) {
@@ -265,6 +266,20 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
             set(&mut draft.server.tuning.timeout_disk, node.quantity(value::seconds, notes));
         },
         write: |server| Some(seconds_text(server.tuning.timeout_disk)),
+    },
+    Key {
+        name: "timeout-drain",
+        kind: SECONDS,
+        default: "30 at a stop, 600 at an upgrade",
+        example: "300",
+        doc: "Connections that are still in use after this time are closed when the server stops, or when another \
+              process has replaced it (`samum upgrade`). The log says how many, and how many of them are tunnels, which \
+              have no end of their own.",
+        read: |draft, node, notes| {
+            let time = node.quantity(value::seconds, notes);
+            set(&mut draft.server.tuning.timeout_drain, time.map(Some));
+        },
+        write: |server| server.tuning.timeout_drain.map(seconds_text),
     },
     Key {
         name: "rate-min",

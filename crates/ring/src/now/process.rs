@@ -1,17 +1,19 @@
-//! Direct calls on signals, child processes, and the sockets of the process.
+//! Direct calls on signals, child processes, copies of the process, and the sockets of the process.
 
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use libc::{signalfd_siginfo, sigset_t};
+use rustix::io::FdFlags;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::op::Signal;
@@ -30,6 +32,104 @@ const OWN_FAULTS: [i32; 6] =
 pub fn block_signals(signals: &[i32]) -> io::Result<()> {
     set_mask(libc::SIG_BLOCK, &set_of(signals)?)?;
     Ok(())
+}
+
+/// True once [`take_passed_descriptors`] was called.
+static ARE_PASSED_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Takes the descriptors that a service manager has passed to the program it has started: `count` of them, from the fourth
+/// on (sd_listen_fds(3)). Programs that this process executes do not get them. A second call returns none. To be called
+/// before other code opens descriptors.
+///
+/// # Errors
+///
+/// Those of `fcntl(2)`, if there are not as many.
+pub fn take_passed_descriptors(count: u16) -> io::Result<Vec<OwnedFd>> {
+    if ARE_PASSED_TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let numbers = PASSED_FIRST..PASSED_FIRST + i32::from(count);
+    for number in numbers.clone() {
+        // SAFETY: the descriptor is used for one call. If it is not open, the call fails.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+    }
+    // SAFETY: they are open, as the calls above have shown. The manager has passed them to the program, and no code of it
+    // owns them: this function is called once, before others open descriptors.
+    Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
+}
+
+/// The first of the descriptors that a service manager passes (`SD_LISTEN_FDS_START`).
+const PASSED_FIRST: i32 = 3;
+
+/// Unblocks signals in the calling thread, which [`block_signals`] has blocked.
+///
+/// # Errors
+///
+/// `EINVAL` for a number that is no signal; nothing has been unblocked then.
+pub fn unblock_signals(signals: &[i32]) -> io::Result<()> {
+    set_mask(libc::SIG_UNBLOCK, &set_of(signals)?)?;
+    Ok(())
+}
+
+/// Runs `run` in a copy of the process that is no child of it (`fork(2)`, twice): the nearest subreaper above, mostly
+/// the init process, becomes the parent of the copy. The copy has the first three descriptors and `kept`, and no others,
+/// so `with` must own none. The copy ends with the exit code that `run` returns, and runs no other code.
+///
+/// # Errors
+///
+/// `Unsupported` if the process has several threads, or no `/proc` that shows how many: a copy would have one thread, and
+/// the locks that the others hold. Otherwise errors of `fork(2)` and `waitpid(2)`.
+pub fn start_orphan<T>(kept: OwnedFd, with: T, run: fn(OwnedFd, T) -> i32) -> io::Result<()> {
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    // SAFETY: the process has one thread, so its copy is complete: no lock is held, and no thread is missing.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: the copy has one thread, too.
+            let code = match unsafe { libc::fork() } {
+                -1 => FORK_FAILED,
+                0 => {
+                    close_others(&kept);
+                    run(kept, with)
+                }
+                _ => 0,
+            };
+            // SAFETY: the call takes no memory. Neither buffers nor handlers of the original process are run.
+            unsafe { libc::_exit(code) }
+        }
+        middle => {
+            let mut status = 0;
+            // SAFETY: `status` has room for the result. The process is a child, and only this waits for it.
+            if unsafe { libc::waitpid(middle, &raw mut status, 0) } != middle {
+                return Err(io::Error::last_os_error());
+            }
+            if status == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::other("the second fork(2) has failed"))
+            }
+        }
+    }
+}
+
+/// The exit code of the process between a process and its copy, if the copy could not be made.
+const FORK_FAILED: i32 = 1;
+
+/// Closes all descriptors of a copy of the process but the first three and this one.
+fn close_others(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd().cast_unsigned();
+    let close = |first: u32, last: u32| {
+        if first <= last {
+            // SAFETY: the call takes no memory. The copy runs one function, which has no other descriptor. If the call
+            // fails, the descriptors stay open.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    };
+    close(3, kept.saturating_sub(1));
+    close(kept.max(2) + 1, u32::MAX);
 }
 
 /// Closes all open descriptors but the first three in programs that the process executes later (`close_range(2)`, Linux
@@ -60,15 +160,24 @@ impl Sockets {
     /// peers learn of the end. A thread that sleeps in a call on a disk keeps all descriptors open until the disk
     /// answers, and the kernel would accept connections without a server for them.
     ///
-    /// Other processes that share such a socket lose it, too.
-    pub fn shut_down_others(&self) {
+    /// Other processes that share such a socket lose it, too. So sockets that listen are left out if they are shared.
+    pub fn shut_down_others(&self, shares_listeners: bool) {
         for (number, name) in sockets() {
-            if !self.0.contains(&name) {
+            let is_kept = self.0.contains(&name) || (shares_listeners && is_listening(number));
+            if !is_kept {
                 // SAFETY: the call takes no memory. If another thread has closed the descriptor meanwhile, it fails.
                 unsafe { libc::shutdown(number, libc::SHUT_RDWR) };
             }
         }
     }
+}
+
+/// Returns true if a descriptor is a socket that listens.
+fn is_listening(number: i32) -> bool {
+    // SAFETY: the descriptor is used for one call. If another thread has closed it meanwhile, the call fails, or tells of
+    // another socket.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::net::sockopt::socket_acceptconn(fd).unwrap_or(false)
 }
 
 /// The sockets among the descriptors of the process, and their names.

@@ -31,7 +31,10 @@ impl Stage {
     fn new() -> Self {
         let acceptors = Acceptors::new();
         let worker = WorkerAcceptors::new(Arc::clone(&acceptors));
-        Self { certificates: Certificates::new(acceptors, Metrics::new(1)), worker }
+        Self {
+            certificates: Certificates::new(acceptors, TicketKeys::new(), Metrics::new(1)),
+            worker,
+        }
     }
 
     /// The listeners, of the first five, at which a new connection has to begin with TLS.

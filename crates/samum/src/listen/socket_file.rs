@@ -23,6 +23,16 @@ impl Identity {
     const fn of(stat: &Stat) -> Self {
         Self(stat.st_dev, stat.st_ino)
     }
+
+    /// Device and inode as numbers, for another process.
+    pub(super) const fn numbers(self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+
+    /// The identity with these numbers.
+    pub(super) const fn of_numbers((device, inode): (u64, u64)) -> Self {
+        Self(device, inode)
+    }
 }
 
 /// The file of a Unix socket, which is held by a descriptor.
@@ -132,6 +142,8 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     /// The identity of the file, because another server's socket may be at the path later.
     identity: Identity,
+    /// False while another process has the socket, too, and removes the name at its end.
+    is_ours: bool,
 }
 
 impl SocketFile {
@@ -139,7 +151,24 @@ impl SocketFile {
     pub(super) fn new(path: &Path, identity: Identity) -> Self {
         // The path is absolute, so that it stays right if the working directory changes.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self { path, identity }
+        Self { path, identity, is_ours: true }
+    }
+
+    /// Takes a socket that another process has handed over, and still has itself.
+    pub(super) fn handed_over(path: &Path, identity: Identity) -> Self {
+        let mut file = Self::new(path, identity);
+        file.is_ours = false;
+        file
+    }
+
+    /// Removes the name at the end from now on, because no other process does.
+    pub(super) const fn take_over(&mut self) {
+        self.is_ours = true;
+    }
+
+    /// Leaves the name to another process.
+    pub(crate) fn give_away(mut self) {
+        self.is_ours = false;
     }
 
     pub(super) const fn identity(&self) -> Identity {
@@ -152,6 +181,9 @@ impl Drop for SocketFile {
     ///
     /// The caller drops it while the socket still listens, so that a successor never takes the name for stale.
     fn drop(&mut self) {
+        if !self.is_ours {
+            return;
+        }
         let _lock = lock_directory(&self.path);
         // The call fails if another process has removed the name, which is as good.
         let _ = remove(&self.path, self.identity);

@@ -7,11 +7,13 @@ use std::sync::{Arc, mpsc};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::exit::exit;
 use super::spawn;
 use crate::control::{Order, Workers};
+use crate::exit::exit;
 use crate::listen::SocketFiles;
+use crate::notify;
 use crate::reload::Reply;
+use crate::upgrade::{Elders, Reporter, Upgrader};
 use config::{Log, LogTarget};
 use gateways::programs::supervisor;
 use logs::files;
@@ -21,7 +23,7 @@ use logs::say::say;
 /// respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// The signals that the server takes. SIGWINCH, with which nginx ends its workers before an
+/// The signals that the server takes. SIGWINCH, with which nginx ends its workers after an
 /// upgrade, is ignored as by default; so is SIGPIPE.
 pub(super) const SIGNALS: [i32; 7] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD];
 
@@ -32,7 +34,7 @@ enum Wish {
     Stop,
     Reload,
     Reopen,
-    /// Let another program file take over, which samum does not support.
+    /// Let a new process take over.
     Upgrade,
     /// Wait for processes that have ended.
     Children,
@@ -57,6 +59,12 @@ pub(super) struct Wishes {
     pub(super) reopen: SyncSender<bool>,
     /// Loads the configuration again, if the server can.
     pub(super) reload: Option<SyncSender<Option<Reply>>>,
+    /// Replaces the process.
+    pub(super) upgrader: Arc<Upgrader>,
+    /// Earlier processes, which finish their connections.
+    pub(super) elders: Arc<Elders>,
+    /// Tells the process before, which waits for this one to be ready, that it will not be.
+    pub(super) reporter: Reporter,
 }
 
 /// Carries out signals until the workers have ended.
@@ -70,10 +78,17 @@ pub(super) fn obey_signals(
     for signal in signals.forever() {
         match Wish::of(signal) {
             Wish::Children => supervisor::handle_child_end(),
-            Wish::Upgrade => say(
-                "SIGUSR2 does nothing: samum cannot hand its listeners over to another program file yet; \
-                 SIGHUP and `samum reload` load the configuration again",
-            ),
+            Wish::Upgrade => {
+                let upgrader = Arc::clone(&wishes.upgrader);
+                let upgrade = move || {
+                    if upgrader.run().is_ok() {
+                        upgrader.leave();
+                    }
+                };
+                if let Err(error) = spawn("upgrade", upgrade) {
+                    say(&format!("no upgrade: {error}"));
+                }
+            }
             Wish::Reopen => reopen(wishes, true),
             Wish::Reload => {
                 reopen(wishes, wishes.reload.is_none());
@@ -89,6 +104,9 @@ pub(super) fn obey_signals(
             }
             Wish::Stop => {
                 is_stopping = true;
+                notify::tell("STOPPING=1");
+                wishes.reporter.fail("it was told to stop");
+                wishes.elders.stop();
                 // The names are removed before the sockets are closed, so that no successor takes
                 // the names for stale.
                 let files = Arc::clone(socket_files);

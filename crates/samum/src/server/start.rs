@@ -12,16 +12,16 @@ use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
 use tls::{Acceptors, WorkerAcceptors};
 
-use super::exit::exit;
 use crate::control::{Inbox, Workers};
 use crate::crowd::Crowd;
 use crate::descriptors;
+use crate::exit::exit;
 use crate::follow::Root;
 use crate::network::{Listeners, Network};
 use crate::secure::Secure;
 use crate::serving::Snapshot;
 use crate::shares::Shares;
-use crate::worker::{Parts, Worker};
+use crate::worker::{Parts, Remainder, Worker};
 use config::{Log, Server};
 use logs::say::say;
 use metrics::Metrics;
@@ -29,9 +29,7 @@ use session::Http1;
 use session::other_protocol::Told;
 use session::shell::kind;
 
-/// The time for responses that have begun, from the signal to stop.
-pub(super) const RESPONSES_MAX: Duration = Duration::from_secs(30);
-/// The time after that for writing the logs, and then for writing recorded frames.
+/// The time after that of responses for writing the logs, and then for writing recorded frames.
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
 /// The worker of a server over a network. Only this type decides which protocol connections speak.
@@ -42,10 +40,10 @@ pub(super) struct Started {
     pub(super) workers: Workers,
     /// The name of their driver.
     pub(super) driver: String,
-    /// Gives the result of each worker when it ends: the number of connections that it has cut off.
+    /// Gives the result of each worker when it ends: the connections that it has cut off.
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
-    pub(super) ends: Receiver<Result<usize, String>>,
+    pub(super) ends: Receiver<Result<Remainder, String>>,
 }
 
 /// The source of a worker's connections.
@@ -151,7 +149,7 @@ struct Seed {
 type StartReport = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
-    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<usize, String> {
+    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<Remainder, String> {
         match core::mem::replace(&mut self.source, ConnectionSource::Listeners(Vec::new())) {
             ConnectionSource::Listeners(sockets) => self.serve(inbox, started, |ring| {
                 let sockets = sockets.into_iter();
@@ -168,24 +166,33 @@ impl Seed {
         mut inbox: Inbox,
         started: &StartReport,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
-    ) -> Result<usize, String> {
+    ) -> Result<Remainder, String> {
         let (mut worker, waker, driver) = match self.worker(network) {
             Ok(worker) => worker,
             Err(error) => {
                 // The main thread reports the error.
                 let _ = started.send(Err(error));
-                return Ok(0);
+                return Ok(Remainder::default());
             }
         };
         // The call fails if the main thread has already given up.
         let _ = started.send(Ok((waker, driver)));
-        while !inbox.is_stopped() {
+        while !inbox.is_stopped() && !worker.is_ending() {
             worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }
-        worker.shut_down();
-        let until = worker.ring().now() + RESPONSES_MAX;
-        while !worker.has_shut_down() && worker.ring().now() < until {
+        let (at_stop, at_upgrade) = worker.timeout_drain();
+        let mut until = worker.ring().now() + at_upgrade;
+        let mut is_stopping = false;
+        loop {
+            if !is_stopping && inbox.is_stopped() {
+                is_stopping = true;
+                worker.shut_down();
+                until = until.min(worker.ring().now() + at_stop);
+            }
+            if worker.has_shut_down() || worker.ring().now() >= until {
+                break;
+            }
             worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
             inbox.obey(&mut worker);
         }

@@ -349,6 +349,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
+    /// Closes the connection after the response to its next request, or when it was idle for long. Requests that were
+    /// taken before end as they began.
+    pub(super) fn make_next_last(&mut self) {
+        self.session.make_next_last();
+    }
+
     /// Counts the connection for the limits of another configuration, which has the listener.
     pub(super) fn count_client(&mut self, shell: &Shell<Desk>) {
         admission::count(shell, &mut self.origin);
@@ -418,6 +424,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Returns true if every request was answered and every byte sent.
     pub(super) fn is_done(&self) -> bool {
         self.work.as_ref().is_none_or(|work| work.is_done())
+    }
+
+    /// Returns true if it carries the bytes of another protocol, which has no end that the server knows.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| S::is_tunnel(&work.session))
     }
 
     fn take_work<H: Handler<Answer = A>>(

@@ -115,6 +115,18 @@ struct Shutdown {
     late: VecDeque<(Time, u64)>,
     /// The worker turn in which a connection was last closed.
     closed_in: u64,
+    /// True if another process serves the listeners now. Idle connections stay then: a client may just be sending a
+    /// request, and learns from its response that the connection ends.
+    is_replaced: bool,
+}
+
+/// The connections of a worker that were still in use at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remainder {
+    /// All of them.
+    pub connections: usize,
+    /// Those among them that are tunnels.
+    pub tunnels: usize,
 }
 
 /// The parts of a configuration that replaces another one.
@@ -573,8 +585,17 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if self.shell.operator.servings.has_removed() {
             self.retire_if_removed(id);
         }
-        if self.shutdown.is_some() {
-            self.end_later(id);
+        match &self.shutdown {
+            Some(shutdown) if shutdown.is_replaced => self.make_next_last(id),
+            Some(_) => self.end_later(id),
+            None => {}
+        }
+    }
+
+    /// Closes a connection after its next response.
+    fn make_next_last(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.make_next_last();
         }
     }
 
@@ -770,11 +791,46 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
+    /// Accepts no more, because another process accepts at the sockets of these listeners. Each connection goes on until
+    /// its next response, which says that it is the last. [`shut_down`](Self::shut_down) may follow.
+    pub fn leave(&mut self, shared: &[u32]) {
+        if self.shutdown.is_some() {
+            return;
+        }
+        self.shutdown = Some(Shutdown { is_replaced: true, ..Shutdown::default() });
+        self.network.leave(&mut self.shell.ring, shared);
+        while let Some(event) = self.network.next_event() {
+            self.handle_event(event);
+        }
+    }
+
+    /// Returns true once [`leave`](Self::leave) or [`shut_down`](Self::shut_down) was called.
+    #[must_use]
+    pub const fn is_ending(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    /// Duplicates of the listening sockets, with the numbers of their listeners.
+    ///
+    /// # Errors
+    ///
+    /// Those of `dup(2)`.
+    pub fn sockets(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
+        self.network.sockets()
+    }
+
+    /// The time for connections to end: at a shutdown, and if another process has replaced this one.
+    #[must_use]
+    pub fn timeout_drain(&self) -> (Duration, Duration) {
+        self.shell.cx.tuning.drain_times()
+    }
+
     /// Reports the shutdown to connections; false if no connection has to learn of it now. In a worker turn with
     /// completions more completions may wait, last requests among them. So connections whose time is over end only in a
     /// quiet turn.
     fn end_connections(&mut self, is_quiet: bool) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
+        let is_replaced = shutdown.is_replaced;
         let mut indices = self.connections.indices(shutdown.next);
         let (mut until, mut count) = (None, 0);
         while let Some((id, is_late)) = self.next_to_end(&mut indices, is_quiet) {
@@ -783,7 +839,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let idle_since = self.connections.get_mut(id).and_then(|it| it.idle_since());
             // It may have been idle for long because this thread was not run: its request waits with the completions.
             let may_have_asked = |since| !is_quiet || since + IDLE_MIN > now;
-            if !is_late && idle_since.is_some_and(may_have_asked) {
+            if is_replaced {
+                self.make_next_last(id);
+            } else if !is_late && idle_since.is_some_and(may_have_asked) {
                 self.end_later(id);
             } else {
                 self.act(id, Connection::handle_shutdown);
@@ -846,13 +904,15 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     }
 
     /// Closes the connections that are left. The log gets a line for each response that is cut, until `until` at the
-    /// latest. Returns the number of connections that were in use.
-    pub fn cut_off(&mut self, until: Time) -> usize {
-        let mut cut = 0;
+    /// latest. Returns the connections that were in use.
+    pub fn cut_off(&mut self, until: Time) -> Remainder {
+        let mut cut = Remainder::default();
         for ids in self.connections.ids().chunks(CUTS_MAX) {
             for id in ids {
-                let is_used = self.connections.get_mut(*id).is_some_and(|it| !it.is_done());
-                cut += usize::from(is_used);
+                if let Some(used) = self.connections.get_mut(*id).filter(|it| !it.is_done()) {
+                    cut.connections += 1;
+                    cut.tunnels += usize::from(used.is_tunnel());
+                }
                 self.close(*id, Cut::Server);
             }
             // Lines of the next connections need room.

@@ -1,7 +1,9 @@
 //! `samum health`: the server says whether it is healthy, also one that cannot say it any more; and from where it can be
 //! reached.
 
+use core::time::Duration;
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -166,4 +168,42 @@ fn a_unit_and_a_container_say_from_where_they_can_be_reached() {
     let server = Server::spawn(container.arg(tree.path())).expect("the server starts");
     let line = server.wait_for_stderr("reachable from outside", SOON).expect("it is said");
     assert!(line.contains("not reachable from outside the container"), "{line}");
+}
+
+#[test]
+fn the_service_manager_gets_no_sign_of_life_while_a_worker_hangs() {
+    for driver in ["uring", "epoll"] {
+        let tree = Tree::new().file("a.txt", "hello");
+        let path = tree.path().join("notify.sock");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(SOON)).unwrap();
+        let mut command = crate::common::command(driver, tree.path(), &["--threads", "2"]);
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+        let server = Server::spawn(&mut command).expect("the server starts");
+        let next = || {
+            let mut text = [0; 64];
+            manager.recv(&mut text).map(|count| text[..count].to_vec())
+        };
+        assert_eq!(next().unwrap(), b"READY=1");
+        assert_eq!(next().unwrap(), b"WATCHDOG=1");
+        let frozen = or_skip!(Frozen::worker(&server, 1));
+        let clients: Vec<_> = (0..64)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.send(request("GET /a.txt")).unwrap();
+                client
+            })
+            .collect();
+        assert!(wait_until(SOON, || frozen.is_stopped()), "{driver}");
+        let limit = 3 * SOON;
+        assert!(server.wait_for_stderr("worker-1 has not turned for 10 s", limit).is_some());
+        manager.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        // Those of before.
+        while next().is_ok() {}
+        manager.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        assert!(next().is_err(), "{driver}");
+        drop((frozen, clients));
+        manager.set_read_timeout(Some(limit)).unwrap();
+        assert_eq!(next().unwrap(), b"WATCHDOG=1");
+    }
 }

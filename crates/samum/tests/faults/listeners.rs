@@ -383,7 +383,7 @@ fn a_want_of_descriptors_is_no_reason_for_another_driver() {
     let tree = tree();
     for driver in ["auto", "uring"] {
         let mut server = Command::new("sh");
-        let script = "ulimit -n 8; exec \"$0\" serve \"$1\" --driver \"$2\" --listen 127.0.0.1:0";
+        let script = "ulimit -n 9; exec \"$0\" serve \"$1\" --driver \"$2\" --listen 127.0.0.1:0";
         server.args(["-c", script, SAMUM]).arg(tree.path()).arg(driver);
         let (code, _, stderr) = outcome(&mut server);
         assert_eq!(code, Some(1), "{driver}: {stderr}");

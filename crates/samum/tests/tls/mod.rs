@@ -21,7 +21,7 @@ use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use testkit::Tree;
 
 use crate::common::SOON;
@@ -131,6 +131,13 @@ impl Authority {
         config
     }
 
+    /// A client that resumes its sessions.
+    pub(crate) fn resuming(&self) -> Resuming {
+        let mut config = self.client_config(None);
+        config.resumption = Resumption::in_memory_sessions(8);
+        Resuming(Arc::new(config))
+    }
+
     /// The certificate that a new client sees.
     #[track_caller]
     pub(crate) fn seen(&self, address: SocketAddr, name: &str) -> CertificateDer<'static> {
@@ -199,5 +206,28 @@ impl TlsClient {
         let mut body = vec![0; length.map_err(Error::other)?];
         self.0.read_exact(&mut body)?;
         Ok(body)
+    }
+}
+
+/// A client that resumes its sessions.
+pub(crate) struct Resuming(Arc<ClientConfig>);
+
+impl Resuming {
+    /// Asks for a file, and returns whether the session was resumed.
+    #[track_caller]
+    pub(crate) fn is_resumed(&self, address: SocketAddr, name: &'static str) -> bool {
+        let name = ServerName::try_from(name).unwrap();
+        let connection = ClientConnection::new(Arc::clone(&self.0), name).unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let mut stream = StreamOwned::new(connection, socket);
+        stream
+            .write_all(b"GET /a.txt HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        // The tickets come before the answer.
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 }

@@ -527,6 +527,15 @@ impl Session for Http1 {
         }
     }
 
+    fn make_next_last(&mut self) {
+        self.is_retiring = true;
+    }
+
+    fn is_tunnel(work: &Work) -> bool {
+        let form = work.incoming.as_ref().map(|incoming| incoming.form);
+        matches!(form, Some(Form::Tunnel | Form::HalfClosed))
+    }
+
     fn idle_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),

@@ -174,6 +174,15 @@ pub trait Session: core::fmt::Debug {
         self.handle_shutdown(work)
     }
 
+    /// Makes the next request the last, whose response says so. Requests that were taken before end as they began. By
+    /// default nothing changes.
+    fn make_next_last(&mut self) {}
+
+    /// Returns true if the connection is a tunnel. By default none is.
+    fn is_tunnel(_work: &Self::Work) -> bool {
+        false
+    }
+
     /// The time since which the connection has had nothing to do; `None` while a request is received or answered.
     fn idle_since(&self) -> Option<Time>;
 

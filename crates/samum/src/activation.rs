@@ -1,0 +1,181 @@
+//! Listening sockets that a service manager has passed (`LISTEN_FDS`, sd_listen_fds(3)). Each is that of the listener with its
+//! address. The manager keeps them while the server does not run, so no client is refused meanwhile.
+
+use core::net::SocketAddr;
+use std::env;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::process;
+use std::sync::OnceLock;
+
+use rustix::io::ioctl_fionbio;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+
+use crate::exit;
+use config::{Address, UnixSocket};
+
+/// The addresses of all sockets that were passed, with their names, for `systemd:NAME` in the configuration.
+static NAMES: OnceLock<Vec<(String, Address)>> = OnceLock::new();
+
+/// The addresses of the sockets that were passed to this process, or to the one that it replaces, with their names.
+pub(crate) fn names() -> &'static [(String, Address)] {
+    NAMES.get().map_or(&[], |names| &names[..])
+}
+
+/// Takes the addresses and names from the process before.
+pub(crate) fn inherit_names(names: Vec<(String, Address)>) {
+    // They are known once in a process.
+    let _ = NAMES.set(names);
+}
+
+/// The sockets that were passed.
+#[derive(Debug, Default)]
+pub(crate) struct Activation {
+    /// Those that no listener has taken yet.
+    all: Vec<Passed>,
+    /// True if there were some.
+    is_given: bool,
+}
+
+#[derive(Debug)]
+struct Passed {
+    socket: OwnedFd,
+    address: Address,
+    /// Its name in the socket unit (`FileDescriptorName=`).
+    name: String,
+}
+
+impl Activation {
+    /// Takes the sockets that were passed to this process. To be called before other descriptors are opened.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if one of them does not listen for streams.
+    pub(crate) fn of_process() -> Result<Self, String> {
+        let read = |name| env::var(name).ok().unwrap_or_default();
+        let count: u16 = read("LISTEN_FDS").parse().unwrap_or(0);
+        if count == 0 || read("LISTEN_PID") != process::id().to_string() {
+            return Ok(Self::default());
+        }
+        let sockets = ring::take_passed_descriptors(count).map_err(|error| {
+            format!("the service manager has passed fewer than {count} sockets: {error}")
+        })?;
+        exit::leave_to_manager();
+        let activation = Self::new(sockets, &read("LISTEN_FDNAMES"))?;
+        let name = |passed: &Passed| (passed.name.clone(), passed.address.clone());
+        inherit_names(activation.all.iter().map(name).collect());
+        Ok(activation)
+    }
+
+    /// Takes sockets with their names, which colons separate.
+    fn new(sockets: Vec<OwnedFd>, names: &str) -> Result<Self, String> {
+        let is_given = !sockets.is_empty();
+        let names = names.split(':').map(str::to_owned).chain(core::iter::repeat(String::new()));
+        let passed = |(socket, name): (OwnedFd, String)| {
+            let address = address_of(&socket).map_err(|why| {
+                format!(
+                    "the service manager has passed a socket ({name}) that cannot be used: {why}"
+                )
+            })?;
+            Ok(Passed { socket, address, name })
+        };
+        let all = sockets.into_iter().zip(names).map(passed).collect::<Result<_, String>>()?;
+        Ok(Self { all, is_given })
+    }
+
+    /// Returns true if sockets were passed.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.is_given
+    }
+
+    /// Takes the socket of the listener at an address, if it was passed.
+    pub(crate) fn take(&mut self, address: &Address) -> Option<OwnedFd> {
+        let is_same = |passed: &Passed| match (&passed.address, address) {
+            (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
+            (Address::Unix(passed), Address::Unix(unix)) => {
+                std::path::absolute(&unix.path).is_ok_and(|path| path == passed.path)
+            }
+            _ => false,
+        };
+        Some(self.all.remove(self.all.iter().position(is_same)?).socket)
+    }
+
+    /// Checks that listeners have taken all sockets: clients would wait in vain at the others.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator that names a socket without a listener, and the addresses of all listeners.
+    pub(crate) fn check_rest<'a>(
+        &self,
+        listeners: impl Iterator<Item = &'a Address>,
+    ) -> Result<(), String> {
+        let Some(Passed { address, name, .. }) = self.all.first() else { return Ok(()) };
+        let listeners: Vec<_> = listeners.map(ToString::to_string).collect();
+        Err(format!(
+            "the service manager has passed a socket for {address} ({name}), and the configuration listens on {}: change \
+             `ListenStream=` of the socket unit or `listen`, so that both have the same addresses",
+            listeners.join(", ")
+        ))
+    }
+}
+
+/// The address of a socket that listens for streams. It is made ready for the ring.
+fn address_of(socket: &OwnedFd) -> Result<Address, String> {
+    let is_listening = sockopt::socket_acceptconn(socket).unwrap_or(false)
+        && sockopt::socket_type(socket) == Ok(SocketType::STREAM);
+    if !is_listening {
+        return Err("it does not listen for streams (the socket unit needs `ListenStream=` and `Accept=no`)".to_owned());
+    }
+    let failed = |error: rustix::io::Errno| std::io::Error::from(error).to_string();
+    ioctl_fionbio(socket, true).map_err(failed)?;
+    let found = rustix::net::getsockname(socket).map_err(failed)?;
+    if found.address_family() == AddressFamily::UNIX {
+        let found = SocketAddrUnix::try_from(found).map_err(failed)?;
+        let path = found.path_bytes().ok_or("it has no path in the file system")?;
+        let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+        return Ok(Address::Unix(UnixSocket { path, ..UnixSocket::default() }));
+    }
+    let ip = SocketAddr::try_from(found).map_err(|_| "it has neither an IP address nor a path")?;
+    // Accepted sockets inherit the option.
+    sockopt::set_tcp_nodelay(socket, true).map_err(failed)?;
+    Ok(Address::Ip(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_that_of_the_listener_with_its_address() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let unix = UnixListener::bind(&path).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ip = Address::Ip(tcp.local_addr().unwrap());
+        let mut all = Activation::new(vec![unix.into(), tcp.into()], "local:web").unwrap();
+        assert!(all.is_given());
+        let other = Address::Ip("127.0.0.1:1".parse().unwrap());
+        assert!(all.take(&other).is_none());
+        let at_path =
+            Address::Unix(UnixSocket { path, mode: Some(0o600), ..UnixSocket::default() });
+        assert!(all.take(&at_path).is_some());
+        let error = all.check_rest([&other, &at_path].into_iter()).unwrap_err();
+        assert!(error.contains(&format!("a socket for {ip} (web)")), "{error}");
+        assert!(error.contains("listens on 127.0.0.1:1, unix:"), "{error}");
+        assert!(all.take(&ip).is_some());
+        assert!(all.take(&ip).is_none());
+        assert_eq!(all.check_rest([].into_iter()), Ok(()));
+    }
+
+    #[test]
+    fn a_socket_that_does_not_listen_is_refused() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let error = Activation::new(vec![udp.into()], "dns").unwrap_err();
+        assert!(error.contains("(dns)") && error.contains("ListenStream"), "{error}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Replaces the running process by a new one that serves at the same sockets (`samum upgrade`, SIGUSR2).
+//!
+//! ```text
+//!   first process ──fork──► starter ◄── "start" ── process that serves
+//!                              │                          ▲
+//!                              └──fork, exec──► new process ── channel: listeners, "ready", "released"
+//! ```
+//!
+//! The new process gets the listening sockets themselves, so their accept queues go on. It reads its configuration, starts its
+//! workers, and says that it is ready. Then the old process accepts no more, and each of its connections ends after the next
+//! response. A new process that fails leaves the old one as it was. [`machine`] decides, and the others act:
+//!
+//! - [`starter`]: the process that starts new ones, which has the rights of the first process;
+//! - [`estate`], [`packet`]: the form of what is handed over, and its transport;
+//! - [`upgrader`]: the side of the process that is replaced;
+//! - [`heir`]: the side of the new process.
+
+mod estate;
+mod heir;
+mod machine;
+mod packet;
+mod starter;
+mod upgrader;
+
+use core::time::Duration;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+pub use heir::Origin;
+pub(crate) use heir::{Inheritance, Reporter};
+pub(crate) use upgrader::{Parts, Upgrader};
+
+/// The packet by which a process asks an earlier one to end soon, because the server stops.
+const STOP: &[u8] = b"stop";
+
+/// The connections to the earlier processes that finish their connections.
+#[derive(Debug, Default)]
+pub(crate) struct Elders(Mutex<Vec<Arc<OwnedFd>>>);
+
+impl Elders {
+    fn add(&self, elders: impl IntoIterator<Item = Arc<OwnedFd>>) {
+        self.lock(|all| all.extend(elders));
+    }
+
+    /// Those that have not ended.
+    fn alive(&self) -> Vec<Arc<OwnedFd>> {
+        self.lock(|all| {
+            all.retain(|elder| !matches!(packet::take(elder), Ok(None)));
+            all.clone()
+        })
+    }
+
+    fn forget(&self) {
+        self.lock(Vec::clear);
+    }
+
+    /// Asks all to end soon.
+    pub(crate) fn stop(&self) {
+        for elder in self.alive() {
+            // The call fails if it has just ended.
+            let _ = packet::send(&elder, STOP, &[]);
+        }
+    }
+
+    /// Waits until all have ended, at most `limit`.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while let Some(elder) = self.alive().into_iter().next() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || packet::receive(&elder, left).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn lock<T>(&self, act: impl FnOnce(&mut Vec<Arc<OwnedFd>>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,321 @@
+//! The side of the new process: how it came to be, and what it has got from the process before.
+
+use core::time::Duration;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::fs::SealFlags;
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Signal, getpid, kill_process};
+use zeroize::Zeroizing;
+
+use super::estate::{self, Estate, Handed, Place};
+use super::machine::Heir;
+use super::{Elders, packet, starter};
+use crate::activation::{self, Activation};
+use crate::exit;
+use config::{Address, UnixSocket};
+use logs::say::say;
+
+/// The time for each packet with what is handed over.
+const PACKET_MAX: Duration = Duration::from_secs(10);
+/// The time for the process before to say that it is replaced, after this one is ready.
+const RELEASE_MAX: Duration = Duration::from_secs(60);
+/// The seals of the description: its writer cannot change it while it is read.
+const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK);
+
+pub(super) const READY: &[u8] = b"ready";
+pub(super) const FAILED: &[u8] = b"failed ";
+pub(super) const RELEASED: &[u8] = b"released";
+
+/// How the process came to be: by hand or by a service manager, or by the starter of an earlier process.
+#[derive(Debug)]
+pub struct Origin {
+    /// The line to the starter, or why there is none.
+    pub(crate) line: Result<OwnedFd, String>,
+    /// The sockets of a service manager.
+    pub(crate) activation: Activation,
+    /// The connection to the process before, if there is one.
+    channel: Option<Arc<OwnedFd>>,
+    inheritance: Option<Inheritance>,
+}
+
+impl Origin {
+    /// Finds out what the origin of the process is, and makes the starter if it is the first process. To be called before
+    /// any thread is started and before any right is given up.
+    ///
+    /// # Errors
+    ///
+    /// A message for the operator, if what an earlier process hands over cannot be taken.
+    pub fn find() -> Result<Self, String> {
+        let stdin = rustix::stdio::stdin();
+        let is_line = socket_domain(stdin) == Ok(AddressFamily::UNIX)
+            && socket_type(stdin) == Ok(SocketType::SEQPACKET);
+        if !is_line {
+            exit::note_inherited_sockets();
+            let activation = Activation::of_process()?;
+            let line = starter::make();
+            return Ok(Self { line, activation, channel: None, inheritance: None });
+        }
+        // From here on the end of this process must not shut down what the process before uses.
+        exit::share_listeners(true);
+        let line = fcntl_dupfd_cloexec(stdin, 3).map_err(|error| cannot_take(&error))?;
+        let null = File::open("/dev/null").map_err(|error| cannot_take(&error))?;
+        rustix::stdio::dup2_stdin(null).map_err(|error| cannot_take(&error))?;
+        exit::note_inherited_sockets();
+        let channel = match packet::receive(&line, PACKET_MAX) {
+            Ok(Some(mut packet)) if packet.bytes == starter::CHANNEL => packet.descriptors.pop(),
+            _ => None,
+        };
+        let channel = channel.ok_or_else(|| {
+            "standard input is a socket of the kind by which a starter of samum speaks, and no starter does".to_owned()
+        })?;
+        let channel = Arc::new(channel);
+        // The sockets of a service manager are among those that are handed over.
+        let activation = Activation::default();
+        let origin = Self { line: Ok(line), activation, channel: Some(channel), inheritance: None };
+        match origin.receive() {
+            Ok(inheritance) => Ok(Self { inheritance: Some(inheritance), ..origin }),
+            Err(error) => {
+                origin.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells the process before why this one cannot serve.
+    pub fn fail(&self, why: &str) {
+        self.reporter().fail(why);
+    }
+
+    /// Reports errors after the origin was used.
+    pub(crate) fn reporter(&self) -> Reporter {
+        Reporter(self.channel.clone())
+    }
+
+    /// What the process before has handed over. It is given once.
+    pub(crate) fn take_inheritance(&mut self) -> Option<Inheritance> {
+        self.inheritance.take()
+    }
+
+    /// Takes what the process before hands over.
+    fn receive(&self) -> Result<Inheritance, String> {
+        let channel = self.channel.as_ref().ok_or("there is no process before")?;
+        let next = || match packet::receive(channel, PACKET_MAX) {
+            Ok(Some(packet)) => Ok(packet),
+            Ok(None) => Err("the process before has given the upgrade up".to_owned()),
+            Err(error) => Err(cannot_take(&error)),
+        };
+        let description = next()?.descriptors.pop().ok_or_else(other_version)?;
+        let mut estate = read(description)?;
+        if estate.has_manager {
+            exit::leave_to_manager();
+        }
+        let address = |place| match place {
+            Place::Ip(ip) => Address::Ip(ip),
+            Place::Unix(path, _) => Address::Unix(UnixSocket { path, ..UnixSocket::default() }),
+        };
+        let names = core::mem::take(&mut estate.names).into_iter();
+        let names = names.map(|(name, place)| (name, address(place)));
+        activation::inherit_names(names.collect());
+        let mut descriptors = Vec::new();
+        while descriptors.len() < estate.descriptors() {
+            let mut packet = next()?;
+            if packet.descriptors.is_empty() {
+                return Err(other_version());
+            }
+            descriptors.append(&mut packet.descriptors);
+        }
+        let mut descriptors = descriptors.into_iter();
+        let listeners = estate.listeners.into_iter().map(|handed| {
+            let sockets = descriptors.by_ref().take(handed.sockets as usize).collect();
+            (handed, sockets)
+        });
+        let listeners = listeners.collect();
+        let control =
+            estate.control.and_then(|(path, file)| Some((path, file, descriptors.next()?)));
+        let elders = descriptors.map(Arc::new).collect();
+        Ok(Inheritance {
+            channel: Arc::clone(channel),
+            listeners,
+            control,
+            tickets: estate.tickets,
+            elders,
+            taken: Vec::new(),
+        })
+    }
+}
+
+/// The connection to the process before, if there is one, for errors.
+#[derive(Debug)]
+pub(crate) struct Reporter(Option<Arc<OwnedFd>>);
+
+impl Reporter {
+    /// Tells the process before why this one cannot serve.
+    pub(crate) fn fail(&self, why: &str) {
+        let why: String = why.chars().take(packet::BYTES_MAX / 8).collect();
+        if let Some(channel) = &self.0 {
+            // The call fails if the process before has gone, or waits no more.
+            let _ = packet::send(channel, &[FAILED, why.as_bytes()].concat(), &[]);
+        }
+    }
+}
+
+/// Reads the description, which must be sealed.
+fn read(description: OwnedFd) -> Result<Estate, String> {
+    let seals = rustix::fs::fcntl_get_seals(&description).map_err(|error| cannot_take(&error))?;
+    let len = rustix::fs::fstat(&description).map_err(|error| cannot_take(&error))?.st_size;
+    let len = u64::try_from(len).ok().filter(|len| *len <= estate::BYTES_MAX);
+    let len = len.filter(|_| seals.contains(SEALS)).ok_or_else(other_version)?;
+    let len = usize::try_from(len).map_err(|_| other_version())?;
+    let mut bytes = Zeroizing::new(vec![0; len]);
+    File::from(description).read_exact(&mut bytes).map_err(|error| cannot_take(&error))?;
+    Estate::from_bytes(&bytes).ok_or_else(other_version)
+}
+
+fn other_version() -> String {
+    "the process before hands over in a form that this version does not know: restart the server"
+        .to_owned()
+}
+
+fn cannot_take(error: &dyn core::fmt::Display) -> String {
+    format!("cannot take over from the process before: {error}")
+}
+
+/// What the process before has handed over.
+#[derive(Debug)]
+pub(crate) struct Inheritance {
+    channel: Arc<OwnedFd>,
+    /// The listeners with their sockets.
+    listeners: Vec<(Handed, Vec<OwnedFd>)>,
+    /// The control socket, its path and its file.
+    control: Option<(PathBuf, (u64, u64), OwnedFd)>,
+    /// The keys of session tickets.
+    pub(crate) tickets: Zeroizing<Vec<u8>>,
+    elders: Vec<Arc<OwnedFd>>,
+    /// The numbers of the listeners that this process serves, as the process before has them.
+    taken: Vec<u32>,
+}
+
+/// The sockets of a listener, and the file of a Unix socket.
+pub(crate) type Handover = (Vec<OwnedFd>, Option<(u64, u64)>);
+
+impl Inheritance {
+    /// Takes the sockets of the listener at an address, if the process before had it.
+    pub(crate) fn take(&mut self, address: &Address) -> Option<Handover> {
+        let is_its = |(handed, _): &(Handed, _)| match (&handed.address, address) {
+            (Place::Ip(handed), Address::Ip(ip)) => handed == ip,
+            (Place::Unix(path, _), Address::Unix(unix)) => *path == unix.path,
+            _ => false,
+        };
+        let (handed, sockets) = self.listeners.remove(self.listeners.iter().position(is_its)?);
+        self.taken.push(handed.number);
+        let file = match handed.address {
+            Place::Ip(_) => None,
+            Place::Unix(_, file) => file,
+        };
+        Some((sockets, file))
+    }
+
+    /// Takes the control socket, if the process before had it at this path.
+    pub(crate) fn take_control(
+        &mut self,
+        path: &Path,
+        number: u32,
+    ) -> Option<((u64, u64), OwnedFd)> {
+        let (_, file, socket) = self.control.take_if(|(handed, _, _)| handed == path)?;
+        self.taken.push(number);
+        Some((file, socket))
+    }
+
+    /// Says that this process serves. Once the process before is replaced, `take_over` is called, and `elders` has the
+    /// connection to it. If that never happens, this process stops.
+    ///
+    /// # Errors
+    ///
+    /// A message for the operator, if the process before has gone or has given the upgrade up.
+    pub(crate) fn settle(
+        self,
+        line: &Result<OwnedFd, String>,
+        elders: Arc<Elders>,
+        take_over: impl FnOnce() + Send + 'static,
+    ) -> Result<(), String> {
+        let Self { channel, taken, elders: earlier, .. } = self;
+        if let Ok(line) = line {
+            // The call fails if the starter has gone. Then nothing kills this process, either.
+            let _ = packet::send(line, starter::SETTLED, &[]);
+        }
+        let heir = Heir { pid: process::id(), listeners: taken };
+        packet::send(&channel, &ready(&heir), &[])
+            .map_err(|error| format!("the process before has given the upgrade up: {error}"))?;
+        let wait = move || match packet::receive(&channel, RELEASE_MAX) {
+            Ok(Some(packet)) if packet.bytes == RELEASED => {
+                exit::share_listeners(false);
+                elders.add(earlier);
+                elders.add([channel]);
+                take_over();
+            }
+            _ => {
+                say("the process before goes on serving: this one ends");
+                // It takes the signal like one of an operator, and ends its connections.
+                let _ = kill_process(getpid(), Signal::TERM);
+            }
+        };
+        let spawned = thread::Builder::new().name("predecessor".to_owned()).spawn(wait);
+        spawned.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+    }
+}
+
+/// The packet that says that a process is ready.
+fn ready(heir: &Heir) -> Vec<u8> {
+    let numbers = [heir.pid].into_iter().chain(heir.listeners.iter().copied());
+    READY.iter().copied().chain(numbers.flat_map(u32::to_be_bytes)).collect()
+}
+
+/// Reads the packet that says that a process is ready.
+pub(super) fn read_ready(bytes: &[u8]) -> Option<Heir> {
+    let (numbers, []) = bytes.strip_prefix(READY)?.as_chunks() else { return None };
+    let mut numbers = numbers.iter().map(|number| u32::from_be_bytes(*number));
+    Some(Heir { pid: numbers.next()?, listeners: numbers.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_ready_names_itself_and_its_listeners() {
+        for listeners in [vec![], vec![3], vec![1, u32::MAX, 7]] {
+            let heir = Heir { pid: 4711, listeners };
+            assert_eq!(read_ready(&ready(&heir)), Some(heir));
+        }
+        for bytes in [&b"ready"[..], b"ready123", b"failed 1", b""] {
+            assert_eq!(read_ready(bytes), None);
+        }
+    }
+
+    #[test]
+    fn a_description_that_can_change_is_refused() {
+        use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+        let make = || {
+            let file = memfd_create("estate", flags).unwrap();
+            rustix::io::pwrite(&file, &Estate::default().to_bytes(), 0).unwrap();
+            file
+        };
+        let sealed = make();
+        fcntl_add_seals(&sealed, SEALS).unwrap();
+        assert_eq!(read(sealed.try_clone().unwrap()).unwrap(), Estate::default());
+        assert!(read(make()).is_err());
+        let half = make();
+        fcntl_add_seals(&half, SealFlags::WRITE).unwrap();
+        assert!(read(half).is_err());
+    }
+}

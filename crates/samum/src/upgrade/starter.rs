@@ -1,0 +1,300 @@
+//! The starter: a process that starts all later processes of the server.
+//!
+//! It is a copy of the first process, made before any thread and before any right is given up. So the processes that it
+//! starts have the rights, the working directory and the environment of the first one, and always its program file and its
+//! arguments. A process that has given up rights, or that is confined, cannot do that: its children have lost the same.
+//!
+//! Each process of the server has a *line* to the starter. A packet on a line has a word, and perhaps a text or a
+//! descriptor:
+//!
+//! | from | word | meaning |
+//! |---|---|---|
+//! | server | `start` | start a process; nothing else can be said about it |
+//! | starter | `channel` | a pair of sockets: one end for the new process, and one for the process that has asked |
+//! | starter | `refused` | no process is started, for the reason that follows |
+//! | new process | `process` | its process ID; the program is executed next |
+//! | new process | `failed` | the program cannot be executed, for the reason that follows |
+//! | new process | `settled` | it is ready, and is not killed any more |
+//!
+//! The line of a new process is its standard input: so it knows that it replaces another one. The new process is no child
+//! of the starter, but of its parent, which is systemd where there is a unit. The starter ends when no process has a line.
+
+use core::time::Duration;
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+
+use super::machine::READY_MAX;
+use super::packet;
+
+pub(super) const START: &[u8] = b"start";
+pub(super) const CHANNEL: &[u8] = b"channel";
+pub(super) const REFUSED: &[u8] = b"refused ";
+pub(super) const SETTLED: &[u8] = b"settled";
+const PROCESS: &[u8] = b"process ";
+const FAILED: &[u8] = b"failed ";
+
+/// The most processes of one server: those that finish their connections, and the one that serves. With the time of ten
+/// minutes for connections, an upgrade each 20 seconds reaches it.
+const PROCESSES_MAX: usize = 32;
+/// The time for a new process to become ready. The process that it replaces has given up by then.
+const SETTLE_MAX: Duration = Duration::from_secs(READY_MAX.as_secs() + 1);
+/// The signals that operators send to all processes with the name of the server, or by a terminal. The starter ends when
+/// the server does.
+const NOT_FOR_US: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+/// The exit code if the program cannot be executed, as that of shells.
+const CANNOT_EXECUTE: i32 = 126;
+
+/// The program that is always started, and its arguments.
+#[derive(Clone, Debug)]
+struct Program {
+    path: PathBuf,
+    /// With the name by which it was called in front.
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// The program of this process, by the path at which its next version will be.
+    fn of_process() -> io::Result<Self> {
+        let arguments: Vec<_> = env::args_os().collect();
+        let running = env::current_exe()?;
+        let name = arguments.first().map(PathBuf::from).unwrap_or_default();
+        let path = if name.as_os_str().as_bytes().contains(&b'/') {
+            std::path::absolute(&name)?
+        } else {
+            // A symbolic link in `PATH` may lead to another file after the next deploy, so it is not resolved.
+            find_in_path(&name, &running).unwrap_or(running)
+        };
+        Ok(Self { path, arguments })
+    }
+
+    /// Executes it. Returns the reason if that fails.
+    fn execute(&self, line: OwnedFd) -> String {
+        // execvp(3) has a shell execute files that the kernel does not know.
+        if let (Ok(running), Ok(next)) = (head(Path::new("/proc/self/exe")), head(&self.path))
+            && !next.starts_with(b"#!")
+            && next != running
+        {
+            let path = self.path.display();
+            return format!("cannot execute {path}: it is no program for this machine");
+        }
+        let mut arguments = self.arguments.iter();
+        let mut command = Command::new(&self.path);
+        if let Some(name) = arguments.next() {
+            command.arg0(name);
+        }
+        let error = command.args(arguments).stdin(Stdio::from(line)).exec();
+        let path = self.path.display();
+        let advice = match error.kind() {
+            io::ErrorKind::PermissionDenied => " (it must be an executable file)",
+            io::ErrorKind::NotFound => " (the file, or the loader that it names, does not exist)",
+            io::ErrorKind::ExecutableFileBusy => " (another process writes to it)",
+            _ => "",
+        };
+        format!("cannot execute {path}: {error}{advice}")
+    }
+}
+
+/// The part of a program's head that tells the machine (elf(5)): the size of its words, their order, and the processor; or
+/// the beginning of another file.
+fn head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = [0; 20];
+    File::open(path)?.read_exact(&mut head)?;
+    Ok(if head.starts_with(b"\x7fELF") {
+        [&head[..6], &head[18..]].concat()
+    } else {
+        head.to_vec()
+    })
+}
+
+/// The first file of this name in the directories of `PATH` that is the running program.
+fn find_in_path(name: &Path, running: &Path) -> Option<PathBuf> {
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let running = identity(running)?;
+    let directories = env::var_os("PATH")?;
+    let mut found = env::split_paths(&directories).map(|directory| directory.join(name));
+    found.find(|path| path.is_absolute() && identity(path) == Some(running))
+}
+
+/// Makes the starter. Returns the line to it.
+///
+/// # Errors
+///
+/// A sentence for the operator that says why there is none.
+pub(super) fn make() -> Result<OwnedFd, String> {
+    if process::id() == 1 {
+        return Err("the server is process 1, whose end is the end of its container".to_owned());
+    }
+    let cannot = |error: io::Error| format!("no process for later starts could be made: {error}");
+    let program = Program::of_process().map_err(cannot)?;
+    let (ours, theirs) = packet::pair().map_err(|error| cannot(error.into()))?;
+    ring::start_orphan(theirs, program, |line, program| {
+        run(line, &program);
+        0
+    })
+    .map_err(cannot)?;
+    Ok(ours)
+}
+
+/// The line to a process.
+struct Line {
+    line: OwnedFd,
+    /// Some while its process is not ready.
+    start: Option<Start>,
+}
+
+/// A process that is being started.
+struct Start {
+    /// The time at which it is killed.
+    until: Instant,
+    /// A descriptor of the process, once it is known.
+    process: Option<OwnedFd>,
+    /// The end of the channel for the process that has asked. It is sent once the process is known.
+    channel: Option<OwnedFd>,
+}
+
+/// Serves until no process has a line.
+fn run(first: OwnedFd, program: &Program) {
+    // If the call fails, a signal for all processes of the server ends the starter, and the next upgrade says so.
+    let _ = ring::block_signals(&NOT_FOR_US);
+    // Lists of processes show it by this name. The program that is executed has its own again.
+    let _ = rustix::thread::set_name(c"samum-starter");
+    let mut lines = vec![Line { line: first, start: None }];
+    // The index of the line of the process that has asked is always that of an earlier one; at most one start is under
+    // way.
+    let mut asking: Option<OwnedFd> = None;
+    while !lines.is_empty() {
+        let due = lines.iter().filter_map(|line| Some(line.start.as_ref()?.until)).min();
+        let limit = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let all: Vec<BorrowedFd<'_>> = lines.iter().map(|line| line.line.as_fd()).collect();
+        let ready = packet::wait(&all, limit);
+        let mut gone = Vec::new();
+        for (index, _) in ready.iter().enumerate().filter(|(_, is_ready)| **is_ready) {
+            match packet::take(&lines[index].line) {
+                Ok(Some(packet)) => {
+                    if packet.bytes == START {
+                        begin(&mut lines, index, &mut asking, program);
+                    } else {
+                        handle(&mut lines[index], &packet.bytes, &mut asking);
+                    }
+                }
+                Ok(None) => gone.push(index),
+                // No packet after all, or one that no server sends.
+                Err(_) => {}
+            }
+        }
+        for index in gone.into_iter().rev() {
+            if lines.remove(index).start.is_some() {
+                asking = None;
+            }
+        }
+        let now = Instant::now();
+        for line in &mut lines {
+            if let Some(start) = line.start.take_if(|start| start.until <= now) {
+                asking = None;
+                if let Some(process) = start.process {
+                    // The call fails if the process has just ended.
+                    let _ = pidfd_send_signal(process, Signal::KILL);
+                }
+            }
+        }
+    }
+}
+
+/// Starts a process for the process of a line.
+fn begin(lines: &mut Vec<Line>, by: usize, asking: &mut Option<OwnedFd>, program: &Program) {
+    let started = if asking.is_some() {
+        Err("another process is being started".to_owned())
+    } else if lines.len() >= PROCESSES_MAX {
+        Err(format!(
+            "{} earlier processes finish their connections, as many as there may be: wait for some of them",
+            PROCESSES_MAX - 1
+        ))
+    } else {
+        start(program).and_then(|line| {
+            let line_of_asking = lines[by].line.try_clone().map_err(|error| error.to_string())?;
+            Ok((line, line_of_asking))
+        })
+    };
+    match started {
+        Ok((line, line_of_asking)) => {
+            lines.push(line);
+            *asking = Some(line_of_asking);
+        }
+        // If the call fails, the process has gone.
+        Err(why) => {
+            let _ = packet::send(&lines[by].line, &[REFUSED, why.as_bytes()].concat(), &[]);
+        }
+    }
+}
+
+/// Starts the program with a new line.
+fn start(program: &Program) -> Result<Line, String> {
+    let cannot = |error: io::Error| format!("cannot start a process: {error}");
+    let (line, its_line) = packet::pair().map_err(|error| cannot(error.into()))?;
+    let (channel, its_channel) = packet::pair().map_err(|error| cannot(error.into()))?;
+    packet::send(&line, CHANNEL, &[its_channel.as_fd()]).map_err(|error| cannot(error.into()))?;
+    ring::start_orphan(its_line, program.clone(), |line, program| {
+        execute(line, &program);
+        CANNOT_EXECUTE
+    })
+    .map_err(cannot)?;
+    let until = Instant::now() + SETTLE_MAX;
+    let start = Start { until, process: None, channel: Some(channel) };
+    Ok(Line { line, start: Some(start) })
+}
+
+/// Becomes the program. Returns only if it cannot be executed, once the starter knows why.
+fn execute(line: OwnedFd, program: &Program) {
+    let _ = ring::unblock_signals(&NOT_FOR_US);
+    let told = line.try_clone();
+    let pid = process::id().to_string();
+    if packet::send(&line, &[PROCESS, pid.as_bytes()].concat(), &[]).is_err() {
+        return;
+    }
+    let why = program.execute(line);
+    if let Ok(line) = told {
+        let _ = packet::send(&line, &[FAILED, why.as_bytes()].concat(), &[]);
+        // The starter closes the line once it has passed the reason on. Until then the channel stays open, whose end says
+        // less.
+        let mut kept = Vec::new();
+        while let Ok(Some(packet)) = packet::receive(&line, Duration::from_secs(1)) {
+            kept.push(packet);
+        }
+    }
+}
+
+/// Takes a packet of a process that is being started.
+fn handle(line: &mut Line, bytes: &[u8], asking: &mut Option<OwnedFd>) {
+    let Some(start) = &mut line.start else { return };
+    if let Some(pid) = bytes.strip_prefix(PROCESS) {
+        let pid = core::str::from_utf8(pid).ok().and_then(|pid| pid.parse().ok());
+        let pid = pid.and_then(Pid::from_raw);
+        start.process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        if let (Some(channel), Some(asking)) = (start.channel.take(), &asking) {
+            // The call fails if the process that has asked has gone. The new one notices that by its channel.
+            let _ = packet::send(asking, CHANNEL, &[channel.as_fd()]);
+        }
+    } else if let Some(why) = bytes.strip_prefix(FAILED) {
+        if let Some(asking) = asking.take() {
+            let _ = packet::send(asking, &[REFUSED, why].concat(), &[]);
+        }
+        // The process waits for the end of its line.
+        line.start = None;
+        let _ = rustix::net::shutdown(&line.line, rustix::net::Shutdown::Both);
+    } else if bytes == SETTLED {
+        line.start = None;
+        *asking = None;
+    }
+}
