@@ -81,7 +81,7 @@ impl Confinement {
         let uses = self.uses(loaded);
         let Some(outside) = uses::outside(&uses, &Disk, rules) else { return Ok(()) };
         let why = format!(
-            "{} is outside of what the server was allowed to use when it started (`confine`): restart the server",
+            "{} is outside of what the server was allowed to use when it started (`confine`): restart the server or run `samum upgrade`",
             outside.path.display()
         );
         Err(match &outside.thing {
@@ -94,7 +94,7 @@ impl Confinement {
     pub(crate) fn advice(&self, error: &str) -> Option<&'static str> {
         let is_denied = error.contains("permission denied") && !error.contains("`confine`");
         (self.left.is_some() && is_denied).then_some(
-            "the server is confined (`confine`): files outside of what it was allowed to use when it started need a restart",
+            "the server is confined (`confine`): files outside of what it was allowed to use when it started need a restart or `samum upgrade`",
         )
     }
 

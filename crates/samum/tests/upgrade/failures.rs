@@ -1,9 +1,6 @@
 //! New processes that fail, and commands at a bad time: the old process serves as before, and says why.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
-
-use testkit::or_skip;
 
 use super::*;
 

@@ -1,7 +1,6 @@
 //! The sockets of the listeners: all kinds, and other numbers of workers than before.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 

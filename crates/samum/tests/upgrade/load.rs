@@ -4,11 +4,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
-use rustix::process::{Resource, getrlimit};
-use testkit::or_skip;
-
 use super::*;
 use crate::tls::Authority;
+use rustix::process::{Resource, getrlimit};
 
 const UPGRADES: usize = 5;
 const RELOADS: usize = 20;

@@ -7,14 +7,14 @@ mod manager;
 
 use core::time::Duration;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use testkit::{Address, Client, Content, Server, Tree, request};
+use testkit::{Address, Client, Content, Server, Tree, or_skip, request};
 
 use crate::common::{
     SAMUM, SOON, ask_on, on_both_drivers, on_both_drivers_at_once, text, wait_until,
@@ -244,6 +244,32 @@ fn the_signal_does_the_same_and_the_starter_serves_all_generations() {
             assert!(wait_until(SOON, || !runs(before)));
         }
         assert_eq!(family.processes(), 2, "the one that serves and the starter");
+        family.stop();
+        family.assert_ends();
+    });
+}
+
+#[test]
+fn a_confined_server_of_another_user_is_replaced_twenty_times_and_keeps_its_low_port() {
+    const NOBODY: u32 = 65_534;
+    or_skip!(rustix::process::geteuid().is_root().then_some(()).ok_or("another user: needs root"));
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        chown(tree.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let last = if driver == "uring" { 86 } else { 87 };
+        let address = Address::Tcp(([127, 0, 0, last], 80).into());
+        let site = site(&tree, &format!("\"127.0.0.{last}:80\""));
+        let family = Family::start(driver, &tree, "user = \"nobody\"", &site);
+        for _ in 0..20 {
+            family.upgrade();
+            assert_eq!(testkit::get(&address, "/a.txt").unwrap().body, b"hello");
+            let status = fs::read_to_string(format!("/proc/{}/status", family.pid())).unwrap();
+            let is_nobody =
+                |line: &str| line.starts_with("Uid:") && line.matches("65534").count() == 4;
+            assert!(status.lines().any(is_nobody), "{status}");
+        }
+        assert!(wait_until(SOON, || family.processes() == 2));
         family.stop();
         family.assert_ends();
     });
