@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::process::{Child, Stdio};
 use std::time::Instant;
 
+use rustix::process::{Resource, getrlimit};
+
 use super::*;
 use crate::tls::Authority;
-use rustix::process::{Resource, getrlimit};
 
 const UPGRADES: usize = 5;
 const RELOADS: usize = 20;
