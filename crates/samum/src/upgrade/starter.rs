@@ -194,6 +194,7 @@ fn run(first: OwnedFd, program: &Program) {
                 Err(_) => {}
             }
         }
+        // A line that `begin` has added comes behind these.
         for index in gone.into_iter().rev() {
             if lines.remove(index).start.is_some() {
                 asking = None;
@@ -203,20 +204,28 @@ fn run(first: OwnedFd, program: &Program) {
         for line in &mut lines {
             if let Some(start) = line.start.take_if(|start| start.until <= now) {
                 asking = None;
-                if let Some(process) = start.process {
-                    // The call fails if the process has just ended.
-                    let _ = pidfd_send_signal(process, Signal::KILL);
-                }
+                kill(start);
             }
         }
     }
 }
 
+/// Kills a process that is being started, and is not ready.
+fn kill(start: Start) {
+    if let Some(process) = start.process {
+        // The call fails if the process has just ended.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+}
+
 /// Starts a process for the process of a line.
 fn begin(lines: &mut Vec<Line>, by: usize, asking: &mut Option<OwnedFd>, program: &Program) {
-    let started = if asking.is_some() {
-        Err("another process is being started".to_owned())
-    } else if lines.len() >= PROCESSES_MAX {
+    // A process asks again when it has given up the one before, which may still be about to end.
+    for start in lines.iter_mut().filter_map(|line| line.start.take()) {
+        kill(start);
+    }
+    *asking = None;
+    let started = if lines.len() >= PROCESSES_MAX {
         Err(format!(
             "{} earlier processes finish their connections, as many as there may be: wait for some of them",
             PROCESSES_MAX - 1
