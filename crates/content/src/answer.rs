@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use http::Status;
+use session::reason::Reason;
 
 use super::resource::Resource;
 
@@ -11,8 +12,8 @@ use super::resource::Resource;
 pub enum Answer {
     /// The resource of the path.
     Resource(Rc<Resource>),
-    /// A page for this status.
-    Error(Status),
+    /// A page for this status, and the reason for the operator.
+    Error(Status, Reason),
     /// A refusal, with a reason that the page shows.
     Rejected(http::Reject),
 }
@@ -22,7 +23,7 @@ impl Answer {
     pub fn holds(&self) -> (u64, bool) {
         match self {
             Self::Resource(resource) => (resource.memory as u64, resource.descriptors > 0),
-            Self::Error(_) | Self::Rejected(_) => (0, false),
+            Self::Error(..) | Self::Rejected(_) => (0, false),
         }
     }
 }

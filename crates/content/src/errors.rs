@@ -11,6 +11,9 @@ use std::io;
 use ring::Fault;
 use rustix::io::Errno;
 
+use config::Symlinks;
+use session::reason::Reason;
+
 /// The reason why a path cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -73,6 +76,28 @@ impl Refusal {
             _ => Some(Self::of(error)).filter(|it| matches!(it, Self::Gone | Self::Broken)),
         }
     }
+}
+
+/// The reason for an error that is [`Refusal::Missing`], with these rules for symbolic links.
+pub(super) fn missing(error: &io::Error, symlinks: &Symlinks) -> Reason {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOTDIR) => Reason::NoDirectory,
+        Some(Errno::XDEV) => Reason::Leaves(match symlinks {
+            Symlinks::Never => "\"never\"",
+            Symlinks::Beneath => "\"beneath\"",
+            Symlinks::Follow => "\"follow\"",
+            Symlinks::Into(_) => "{ follow = … }",
+        }),
+        Some(Errno::LOOP) if *symlinks == Symlinks::Never => Reason::Link,
+        Some(Errno::LOOP) => Reason::LinkCircle,
+        Some(Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ) => Reason::Name,
+        _ => Reason::NoFile,
+    }
+}
+
+/// Returns true if a link is the reason for an error.
+pub(super) fn is_of_link(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::XDEV | Errno::LOOP))
 }
 
 /// The reason why a directory is not watched.
@@ -147,6 +172,24 @@ mod tests {
         assert_eq!(of(Errno::MFILE), Refusal::Shortage);
         assert_eq!(of(Errno::IO), Refusal::Broken);
         assert_eq!(Refusal::of(&io::Error::other("no errno")), Refusal::Broken);
+    }
+
+    #[test]
+    fn a_name_that_leads_to_nothing_has_a_reason() {
+        let of = |errno: Errno, symlinks| missing(&errno.into(), symlinks).to_string();
+        let beneath = &Symlinks::Beneath;
+        assert_eq!(of(Errno::NOENT, beneath), "no such file");
+        assert_eq!(
+            of(Errno::XDEV, beneath),
+            "leaves the directory by a symbolic link (symlinks = \"beneath\")"
+        );
+        assert_eq!(
+            of(Errno::LOOP, &Symlinks::Never),
+            "leads through a symbolic link (symlinks = \"never\")"
+        );
+        assert_eq!(of(Errno::LOOP, beneath), "symbolic links lead in a circle");
+        assert_eq!(of(Errno::NOTDIR, beneath), "a name on the way is one of a file");
+        assert_eq!(of(Errno::ILSEQ, beneath), "the file system takes no such name");
     }
 
     #[test]

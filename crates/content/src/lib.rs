@@ -58,6 +58,8 @@ mod watch;
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -72,12 +74,13 @@ pub use resource::{Kind, Resource};
 pub use session::files::Whole;
 pub use session::files::{Data, FileSet, Variant, head, last_modified};
 use session::handler::Ticket;
+use session::reason::Reason;
 pub use tree::{Tree, TreeId, TreeSpec};
 
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use config::Tags;
-use errors::Refusal;
+use errors::{Refusal, missing};
 use layouts::Layouts;
 use library::Library;
 use load::{Coverage, Load, Look, Next, Outcome};
@@ -252,20 +255,27 @@ impl Content {
                 tickets.extend(ticket);
                 return Found::Later;
             }
-            Some(_) => return Found::Now(Answer::Error(Status::ServiceUnavailable)),
+            Some(Tickets::Open(_)) => return Found::Now(unavailable(Reason::Crowded)),
+            Some(Tickets::Overdue) => return Found::Now(unavailable(Reason::Disk)),
             None => {}
         }
         if let Err(error) = http::path::check_file(path) {
-            return Found::Now(Answer::Error(error.status()));
+            return Found::Now(Answer::Error(error.status(), Reason::Path(error)));
         }
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
-            return Found::Now(Answer::Error(Status::UriTooLong));
+            return Found::Now(Answer::Error(Status::UriTooLong, Reason::Depth));
         }
         if self.trees[tree.index()].is_lost {
-            return Found::Now(Answer::Error(Status::ServiceUnavailable));
+            return Found::Now(unavailable(Reason::NoRoot));
         }
         let Some(device) = self.admits(shell, tree, path) else {
-            return Found::Now(Answer::Error(Status::ServiceUnavailable));
+            let device = self.loader.device(shell, &self.trees, tree, path);
+            let is_crowded = self.loader.queue.is_full(device);
+            return Found::Now(unavailable(if is_crowded {
+                Reason::Crowded
+            } else {
+                Reason::Disk
+            }));
         };
         let waiting = self.answers.len();
         self.begin(shell, tree, path, device, previous, ticket);
@@ -298,7 +308,7 @@ impl Content {
         let believed = self.believed(tree, path, shell.cx.now);
         // Content with a descriptor would be read from that device.
         let believed = believed.filter(|one| one.descriptors == 0);
-        Found::Now(believed.map_or(Answer::Error(Status::ServiceUnavailable), Answer::Resource))
+        Found::Now(believed.map_or_else(|| unavailable(Reason::Disk), Answer::Resource))
     }
 
     /// A cached resource that may be served while a slow disk delays the load of a new one.
@@ -484,7 +494,7 @@ impl Content {
                             && files.any(|file| is_target_hidden(sources, &name, file)))
                 };
                 if tree.sources.as_ref().is_some_and(is_hidden) {
-                    self.fail(&mut load, &Answer::Error(Status::NotFound));
+                    self.fail(&mut load, &Answer::Error(Status::NotFound, Reason::Source));
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
                     let unix = look.unix;
@@ -514,14 +524,16 @@ impl Content {
                 let found = Assembled::directory(&self.trees[load.tree.index()], *listing);
                 self.deliver(shell, &mut load, &look, found, fate);
             }
-            Outcome::Missing => self.fail(&mut load, &Answer::Error(Status::NotFound)),
-            Outcome::Replaced => self.fail(&mut load, &Answer::Error(Status::ServiceUnavailable)),
+            Outcome::Missing(reason) => {
+                self.fail(&mut load, &Answer::Error(Status::NotFound, reason));
+            }
+            Outcome::Replaced => self.fail(&mut load, &unavailable(Reason::Replaced)),
             Outcome::TooLarge => {
                 let reason = "the file is larger than 4 EiB";
                 let reject = Reject { status: Status::NotImplemented, reason };
                 self.fail(&mut load, &Answer::Rejected(reject));
             }
-            Outcome::Failed(error) => {
+            Outcome::Failed(error, owner) => {
                 let status = match Refusal::of(&error) {
                     Refusal::Missing => Status::NotFound,
                     Refusal::Forbidden => Status::Forbidden,
@@ -538,7 +550,16 @@ impl Content {
                         status
                     }
                 };
-                self.fail(&mut load, &Answer::Error(status));
+                let tree = &self.trees[load.tree.index()];
+                let reason = match Refusal::of(&error) {
+                    Refusal::Missing => missing(&error, &tree.rules.symlinks),
+                    _ => {
+                        let name = load.file_name(&tree.rules);
+                        let path = tree.directory.join(OsStr::from_bytes(&name));
+                        Reason::unopened(&path, &error, owner)
+                    }
+                };
+                self.fail(&mut load, &Answer::Error(status, reason));
             }
         }
         // The next loads may end at once, so this one must be finished.
@@ -774,12 +795,14 @@ impl Content {
                 shell.report_silence(device, Some(&self.loader.load(key).path));
             }
             let mut tickets = core::mem::take(&mut self.loader.load_mut(key).tickets);
-            if self.loader.load(key).is_parked() {
+            let reason = if self.loader.load(key).is_parked() {
                 shell.complain_of_files(self.library.open_files.max());
+                Reason::Crowded
             } else {
                 shell.cx.stats.disk_timeouts += tickets.len() as u64;
-            }
-            self.answer(&mut tickets, &Answer::Error(Status::ServiceUnavailable));
+                Reason::Disk
+            };
+            self.answer(&mut tickets, &unavailable(reason));
             if self.loader.queue.withdraw(device, key) {
                 let load = self.loader.remove(key);
                 self.library.open_files.release(load.reserved());
@@ -791,6 +814,11 @@ impl Content {
     pub fn handle_wake(&mut self, shell: &mut Shell) {
         self.hashes.handle_wake(shell, &self.trees, &mut self.library);
     }
+}
+
+/// The answer of a request that cannot be served now.
+const fn unavailable(reason: Reason) -> Answer {
+    Answer::Error(Status::ServiceUnavailable, reason)
 }
 
 /// The time for which a resource is believed.

@@ -36,7 +36,7 @@ use std::rc::Rc;
 use http::Coding;
 use ring::{Buffer, BufferPool, Caching, FileKind, Listing, OpenHow, Stat, Time};
 
-use super::errors::{Refusal, is_link, is_no_entry};
+use super::errors::{Refusal, is_link, is_no_entry, is_of_link};
 use super::in_memory::InMemory;
 use super::media_types::{has_siblings, suffix};
 use super::path::{Path, is_directory};
@@ -45,6 +45,7 @@ use crate::tree::TreeId;
 use config::{FileRules, PAGE_SUFFIX, Symlinks};
 use reading::Body;
 use session::handler::Ticket;
+use session::reason::Reason;
 
 /// The number of parts: the file and its precompressed variants (siblings), in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
@@ -258,12 +259,13 @@ pub(super) enum Outcome<F> {
     /// the clean form in bytes. The path itself is not that of a directory.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
-    /// Nothing that can be served has the path.
-    Missing,
+    /// Nothing that can be served has the path, for this reason.
+    Missing(Reason),
     /// The file is replaced faster than it can be opened.
     Replaced,
     TooLarge,
-    Failed(io::Error),
+    /// The call failed. For the file itself, its mode and its owner are known.
+    Failed(io::Error, Option<(u32, u32)>),
 }
 
 /// The values that the steps of all loads use.
@@ -424,7 +426,7 @@ impl<F: Clone> Load<F> {
             (Step::Reading { look, parts, is_changed }, reply) => {
                 self.read(look, parts, is_changed, part, reply, tools)
             }
-            (_, Reply::Failed(error)) => Next::End(Outcome::Failed(error)),
+            (_, Reply::Failed(error)) => Next::End(Outcome::Failed(error, None)),
             (step, reply) => unreachable!("{} in the step {}", reply.name(), step.name()),
         }
     }
@@ -477,10 +479,10 @@ impl<F: Clone> Load<F> {
             return Next::End(Outcome::Unclean(look, len));
         }
         if is_directory(&self.path) {
-            return self.find_next_index(look, tools);
+            return self.find_next_index(look, Some(error), tools);
         }
         if self.is_page || !tools.rules.clean_urls {
-            return self.without_page(look, Outcome::Failed(error));
+            return self.without_page(look, Outcome::Failed(error, None));
         }
         self.find_page(look, tools)
     }
@@ -497,10 +499,16 @@ impl<F: Clone> Load<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
 
-    /// Looks for the next name of the index. After the last name the directory has no index.
-    fn find_next_index(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+    /// Looks for the next name of the index. After the last name the directory has no index. `error` is the error for the
+    /// name before.
+    fn find_next_index(
+        &mut self,
+        look: Look<F>,
+        error: Option<io::Error>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
         if self.index + 1 == tools.rules.index.len() {
-            return self.open_directory(look, tools);
+            return self.open_directory(look, error, tools);
         }
         self.index += 1;
         let step = self.find(look, tools);
@@ -508,9 +516,17 @@ impl<F: Clone> Load<F> {
     }
 
     /// Lists the directory, which has no index, if listings are allowed.
-    fn open_directory(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+    fn open_directory(
+        &mut self,
+        look: Look<F>,
+        error: Option<io::Error>,
+        tools: &mut Tools<'_, F>,
+    ) -> Next<F> {
         if !tools.rules.listing {
-            return Next::End(Outcome::Missing);
+            return Next::End(match error.filter(is_of_link) {
+                Some(error) => Outcome::Failed(error, None),
+                None => Outcome::Missing(Reason::NoIndex),
+            });
         }
         let name = self.directory_name();
         let mut how = OpenHow::DIRECTORY;
@@ -541,11 +557,11 @@ impl<F: Clone> Load<F> {
         match plain.stat.kind {
             FileKind::Regular => {}
             FileKind::Directory if is_directory(&self.path) => {
-                return self.find_next_index(look, tools);
+                return self.find_next_index(look, None, tools);
             }
             // A page must be a regular file.
             FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
-                return self.without_page(look, Outcome::Missing);
+                return self.without_page(look, Outcome::Missing(Reason::NotRegular));
             }
             FileKind::Directory => {
                 self.is_directory = true;
@@ -554,7 +570,9 @@ impl<F: Clone> Load<F> {
                 }
                 return Next::End(Outcome::Redirect(look));
             }
-            FileKind::Symlink | FileKind::Other => return Next::End(Outcome::Missing),
+            FileKind::Symlink | FileKind::Other => {
+                return Next::End(Outcome::Missing(Reason::NotRegular));
+            }
         }
         if plain.stat.size > SIZE_MAX {
             return Next::End(Outcome::TooLarge);
@@ -712,7 +730,10 @@ impl<F: Clone> Load<F> {
                 tools.asks.push_back((part, Ask::OpenForReading(seen.file.clone())));
                 return self.wait(Step::Opening { look, how, part, seen, found, open });
             }
-            Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
+            Reply::Failed(error) if part == 0 => {
+                let owner = Some((seen.stat.mode.into(), seen.stat.owner));
+                return Next::End(Outcome::Failed(error, owner));
+            }
             // A sibling that cannot be read is left out.
             _ => {}
         }

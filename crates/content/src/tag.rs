@@ -439,6 +439,8 @@ mod tests {
         device: Device::of(5),
         ino: 6,
         links: 1,
+        mode: 0o644,
+        owner: 0,
         from_image: false,
         direct_align: 0,
         mount: 0,

@@ -1,5 +1,6 @@
 //! A tree: a directory that is served, and the rules by which its files are served.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ring::Fd;
@@ -16,6 +17,8 @@ pub struct Tree {
     root: Option<Fd>,
     /// True while there is no directory at the path of the tree. Loads under way go on in the old one.
     pub(crate) is_lost: bool,
+    /// The path of the directory, for the operator.
+    pub(crate) directory: Arc<Path>,
     pub(crate) rules: Arc<FileRules>,
     /// The path of the root directory in URLs, with a slash at both ends.
     pub(crate) prefix: Box<[u8]>,
@@ -30,6 +33,8 @@ pub struct Tree {
 pub struct TreeSpec {
     /// The index of its directory among those that are served.
     pub root: usize,
+    /// The path of this directory.
+    pub directory: Arc<Path>,
     /// The rules by which its files are served.
     pub rules: Arc<FileRules>,
     /// The path of its directory in URLs, with a slash at both ends.
@@ -53,8 +58,8 @@ impl TreeSpec {
 impl Tree {
     /// The tree of an open directory.
     pub fn new(root: Fd, spec: &TreeSpec) -> Self {
-        let TreeSpec { rules, prefix, fields, sources, .. } = spec.clone();
-        Self { root: Some(root), is_lost: false, rules, prefix, fields, sources }
+        let TreeSpec { directory, rules, prefix, fields, sources, .. } = spec.clone();
+        Self { root: Some(root), is_lost: false, directory, rules, prefix, fields, sources }
     }
 
     /// The open directory.

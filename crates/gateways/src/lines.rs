@@ -39,7 +39,7 @@ struct Limit {
 
 /// The number of lines that may be logged now.
 #[derive(Debug)]
-struct Budget {
+pub struct Budget {
     limit: Limit,
     left: u32,
     /// When `left` was last raised.
@@ -105,6 +105,11 @@ impl Lines {
 }
 
 impl Budget {
+    /// The budget of lines that clients cause as often as they want: 10 at once, then 1 a second.
+    pub fn of_clients() -> Self {
+        Self::new(CLIENTS)
+    }
+
     fn new(limit: Limit) -> Self {
         Self { limit, left: limit.burst, since: Time::default(), dropped: 0 }
     }
@@ -127,7 +132,7 @@ impl Budget {
 
     /// Takes a line from the budget. Returns the number of lines that were dropped before it, or `None` if it is
     /// dropped, too.
-    fn take(&mut self, now: Time) -> Option<u64> {
+    pub fn take(&mut self, now: Time) -> Option<u64> {
         self.refill(now);
         if self.left == 0 {
             self.dropped += 1;

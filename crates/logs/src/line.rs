@@ -120,6 +120,11 @@ impl Line<'_> {
             }
         }
         out.push(b'"');
+        if let Some(reason) = &record.reason {
+            out.extend_from_slice(b",\"reason\":\"");
+            push_json(reason.to_string().as_bytes(), out);
+            out.push(b'"');
+        }
         if let Some(cut) = cut {
             out.extend_from_slice(b",\"cut\":\"");
             out.extend_from_slice(cut.text().as_bytes());

@@ -43,6 +43,8 @@ impl Stat {
             ino: raw.stx_ino,
             mount: FileLocation::from(raw).mount(),
             links: raw.stx_nlink,
+            mode: raw.stx_mode,
+            owner: raw.stx_uid,
             direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {
                 0
             } else {

@@ -17,6 +17,7 @@ use ring::Time;
 
 use config::{Access, Permitted, Route};
 use session::limits::{ClientKey, Counted, Limiter, Refill};
+use session::reason::Reason;
 
 /// The conditions of a route.
 #[derive(Debug)]
@@ -52,6 +53,18 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// The same for the operator.
+    pub(crate) const fn reason(self) -> &'static Reason {
+        match self {
+            Self::Forbidden => &Reason::Access,
+            Self::Connections => &Reason::Connections,
+            Self::Requests(_) => &Reason::Requests,
+            Self::Conflict => &Reason::Conflict,
+            Self::BodyTooLong => &Reason::BodyTooLong,
+            Self::Outdated => &Reason::Outdated,
+        }
+    }
+
     /// The status of the response.
     pub(crate) const fn status(self) -> Status {
         match self {

@@ -235,6 +235,8 @@ mod tests {
             device: Device::default(),
             ino: 0,
             links: 1,
+            mode: 0o644,
+            owner: 0,
             from_image: false,
             direct_align: 0,
             mount: 0,

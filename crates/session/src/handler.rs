@@ -29,6 +29,7 @@ use crate::files::{Data, Variant};
 pub use crate::files::{Finished, Whole};
 use crate::forwarded::Scheme;
 use crate::network::Origin;
+use crate::reason::Reason;
 use crate::record::Recording;
 use crate::shell::Shell;
 
@@ -190,6 +191,8 @@ pub struct Response<'a> {
     /// The field `Strict-Transport-Security` of the site, if it has one. It is sent only with the scheme `https`, and not
     /// if the response has such a field already.
     pub hsts: Option<&'a FieldSection<'static>>,
+    /// The reason for the operator, if the response is an error of the server.
+    pub reason: Option<&'a Reason>,
 }
 
 /// The terms on which a response is sent, beside its bytes.
@@ -247,7 +250,12 @@ impl<'a> Response<'a> {
     #[must_use]
     #[inline]
     pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self { form: Form::Made(Made { head, body }), terms: Terms::DEFAULT, hsts: None }
+        Self {
+            form: Form::Made(Made { head, body }),
+            terms: Terms::DEFAULT,
+            hsts: None,
+            reason: None,
+        }
     }
 
     /// A response without a body.
@@ -260,7 +268,7 @@ impl<'a> Response<'a> {
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
-        Self { form: Form::Whole(whole), terms: Terms::DEFAULT, hsts: None }
+        Self { form: Form::Whole(whole), terms: Terms::DEFAULT, hsts: None, reason: None }
     }
 
     /// The same response, prepared for HTTP/1.1 and a client whose connection stays open. It is a cache beside the

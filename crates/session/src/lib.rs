@@ -19,6 +19,7 @@ pub mod network;
 pub mod other_protocol;
 pub mod page;
 pub mod proxy_protocol;
+pub mod reason;
 pub mod record;
 mod session;
 pub mod shell;

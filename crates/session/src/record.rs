@@ -10,6 +10,7 @@ use ring::{Key, Time};
 use sendfile::Failure;
 
 use crate::forwarded::Scheme;
+use crate::reason::Reason;
 use metrics::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The number of a log, which stays open as long as there is a clone of it.
@@ -44,6 +45,8 @@ pub struct Record {
     pub method: MethodLabel,
     /// The status of the response.
     pub status: Status,
+    /// The reason, if the response is an error of the server.
+    pub reason: Option<Reason>,
     /// The time for which it has waited for a disk.
     pub disk_wait: Duration,
     /// Position of the body in the connection's stream.
@@ -124,6 +127,7 @@ impl Record {
             scheme: SchemeLabel::Http,
             method,
             status,
+            reason: None,
             disk_wait,
             body_at,
             body_bytes,

@@ -120,7 +120,9 @@ impl<F: Clone> Load<F> {
             return Next::Look;
         }
         let parts = match parts {
-            [Some((_, Body::Unreadable(error))), ..] => return Next::End(Outcome::Failed(error)),
+            [Some((_, Body::Unreadable(error))), ..] => {
+                return Next::End(Outcome::Failed(error, None));
+            }
             parts => parts,
         };
         let parts = parts.map(|part| match part? {

@@ -149,6 +149,8 @@ fn stat(size: u64) -> Stat {
         device: ring::Device::of(5),
         ino: 6,
         links: 1,
+        mode: 0o644,
+        owner: 0,
         from_image: false,
         direct_align: 0,
         mount: MOUNT,
@@ -183,10 +185,10 @@ fn end(next: Next<File>) -> &'static str {
         Next::End(Outcome::Redirect(_)) => "redirect",
         Next::End(Outcome::Unclean(..)) => "unclean",
         Next::End(Outcome::Directory(..)) => "directory",
-        Next::End(Outcome::Missing) => "missing",
+        Next::End(Outcome::Missing(_)) => "missing",
         Next::End(Outcome::Replaced) => "replaced",
         Next::End(Outcome::TooLarge) => "too large",
-        Next::End(Outcome::Failed(_)) => "failed",
+        Next::End(Outcome::Failed(..)) => "failed",
     }
 }
 
@@ -959,7 +961,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
             Outcome::File { parts, .. } => 1 + parts.iter().flatten().count(),
             Outcome::Redirect(_) | Outcome::Unclean(..) | Outcome::Directory(..) => 1,
             Outcome::Unchanged(..) => unreachable!("nothing was cached before"),
-            Outcome::Missing | Outcome::Replaced | Outcome::TooLarge | Outcome::Failed(_) => 0,
+            Outcome::Missing(_) | Outcome::Replaced | Outcome::TooLarge | Outcome::Failed(..) => 0,
         };
         assert_eq!(world.count_open(), held, "seed {seed}: what it found, and no more, is open");
         assert_eq!(load.tickets.len(), 1);

@@ -46,6 +46,7 @@ use session::handler::{
 };
 use session::page;
 use session::page::bare;
+use session::reason::Reason;
 use session::shell::{Shell, id_of, kind};
 
 /// The time between two looks at the deadlines of programs.
@@ -88,8 +89,8 @@ pub struct Call<'a> {
 /// The answer to a request for a program.
 #[derive(Debug)]
 pub enum Answer {
-    /// The status of an error; there is no response of a program.
-    Error(Status),
+    /// The status of an error, and the reason for the operator; there is no response of a program.
+    Error(Status, Reason),
     /// The response of a program.
     Document(Box<Reached>),
     /// The program has handed the request over to another path.
@@ -102,6 +103,8 @@ pub struct Reached {
     document: Document,
     output: Rc<RefCell<Output>>,
     interest: Rc<Interest>,
+    /// The reason for the operator, if the response is an error.
+    reason: Option<Reason>,
 }
 
 impl Programs {
@@ -160,7 +163,7 @@ impl Programs {
         let input = self.bodies.take(ticket);
         if matches!(head.method, Method::Trace | Method::Connect) {
             drop_rest(input.as_ref());
-            return Found::Now(Answer::Error(Status::MethodNotAllowed));
+            return Found::Now(Answer::Error(Status::MethodNotAllowed, Reason::Method));
         }
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
         let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected());
@@ -283,13 +286,17 @@ impl Programs {
                 }
                 Err(Refusal { status, reason }) => {
                     let answers = &mut self.answers;
-                    if let Some(reason) = reason {
-                        self.lines.note(shell, &program.name, &reason);
-                    }
+                    let reason = match reason {
+                        Some(reason) => {
+                            self.lines.note(shell, &program.name, &reason);
+                            Reason::failed(&program.name, &reason)
+                        }
+                        None => quiet_reason(status),
+                    };
                     if status == Status::ServiceUnavailable {
                         shell.cx.stats.cgi_refused += 1;
                     }
-                    program.fail(answers, status);
+                    program.fail(answers, status, reason);
                     self.programs.remove(key);
                     continue;
                 }
@@ -377,14 +384,34 @@ struct Tools<'a> {
     scratch: &'a mut Vec<u8>,
 }
 
+/// The reason why a program was not started, if that needs no line.
+const fn quiet_reason(status: Status) -> Reason {
+    match status {
+        Status::NotFound => Reason::NoProgram,
+        Status::Forbidden => Reason::NoRights,
+        _ => Reason::Gone,
+    }
+}
+
+impl Answer {
+    /// The reason for the operator, if the answer is an error.
+    pub fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::Error(_, reason) => Some(reason),
+            Self::Document(reached) => reached.reason.as_ref(),
+            Self::Redirect(..) => None,
+        }
+    }
+}
+
 /// The response of an answer.
 pub fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
     let reached = match answer {
-        Answer::Error(status) => return page::error(bare(*status)),
+        Answer::Error(status, _) => return page::error(bare(*status)),
         Answer::Document(reached) => reached,
         Answer::Redirect(..) => unreachable!("the router has followed it"),
     };
-    let Reached { document, output, interest } = &**reached;
+    let Reached { document, output, interest, .. } = &**reached;
     let mut fields = ResponseHead {
         content_type: document.content_type.as_deref().map(Into::into),
         location: document.location.as_deref().map(Into::into),
@@ -409,7 +436,7 @@ pub fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
 fn refuse(shell: &mut Shell, input: Option<&Rc<RefCell<Input>>>) -> Found<Answer> {
     shell.cx.stats.cgi_refused += 1;
     drop_rest(input);
-    Found::Now(Answer::Error(Status::ServiceUnavailable))
+    Found::Now(Answer::Error(Status::ServiceUnavailable, Reason::NoRoom))
 }
 
 /// Drops the rest of a body.

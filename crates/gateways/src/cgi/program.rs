@@ -24,6 +24,7 @@ use crate::programs::descendants::Scope;
 use crate::programs::process::Process;
 use crate::programs::{Directory, Order};
 use session::handler::Ticket;
+use session::reason::Reason;
 use session::shell::{Shell, kind};
 
 /// Bytes of an output that wait for the client; at this limit the program waits.
@@ -107,7 +108,7 @@ impl Program {
             (Progress::Content, _) if has_all => self.reply = Progress::Over,
             (_, Stage::Running(running)) => running.life.stop(Cause::Gone),
             (_, Stage::Ordered(..) | Stage::Collecting(_)) => {
-                self.fail(answers, Status::ServiceUnavailable);
+                self.fail(answers, Status::ServiceUnavailable, Reason::Gone);
             }
         }
     }
@@ -127,7 +128,7 @@ impl Program {
             Stage::Collecting(_)
                 if self.input.as_ref().is_some_and(|input| input.borrow().is_too_long()) =>
             {
-                self.fail(tools.answers, Status::ContentTooLarge);
+                self.fail(tools.answers, Status::ContentTooLarge, Reason::BodyTooLong);
                 true
             }
             Stage::Collecting(order) => {
@@ -139,7 +140,7 @@ impl Program {
                     return false;
                 }
                 tools.shell.cx.stats.cgi_refused += 1;
-                self.fail(tools.answers, Status::ServiceUnavailable);
+                self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
                 true
             }
             Stage::Ordered(wanted, until) if is_over || now >= *until => {
@@ -147,7 +148,7 @@ impl Program {
                 wanted.store(false, Ordering::Relaxed);
                 if !is_over {
                     tools.shell.cx.stats.cgi_refused += 1;
-                    self.fail(tools.answers, Status::ServiceUnavailable);
+                    self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
                 }
                 self.directory.withdraw(&wanted)
             }
@@ -164,7 +165,7 @@ impl Program {
                 if !matches!(self.reply, Progress::Over) {
                     tools.shell.cx.stats.cgi_refused += 1;
                 }
-                self.fail(tools.answers, Status::ServiceUnavailable);
+                self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
             }
         }
     }
@@ -351,14 +352,15 @@ impl Program {
     fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.note(tools, reason);
         tools.shell.cx.stats.cgi_failed += 1;
-        self.fail(tools.answers, Status::BadGateway);
+        let reason = Reason::failed(&self.name, reason);
+        self.fail(tools.answers, Status::BadGateway, reason);
         self.stop(Cause::Header);
     }
 
     /// Answers the request, because the header is complete.
     fn answer(&mut self, tools: &mut Tools<'_>, reply: Reply) {
         let Some(interest) = self.interest.upgrade() else {
-            self.fail(tools.answers, Status::ServiceUnavailable);
+            self.fail(tools.answers, Status::ServiceUnavailable, Reason::Gone);
             return self.stop(Cause::Gone);
         };
         let answer = match reply {
@@ -379,7 +381,9 @@ impl Program {
                     output.drop_rest();
                 }
                 let output = Rc::clone(&self.output);
-                Answer::Document(Box::new(Reached { document, output, interest }))
+                let is_error = document.status.code() >= 400;
+                let reason = is_error.then(|| Reason::answered(&self.name, document.status));
+                Answer::Document(Box::new(Reached { document, output, interest, reason }))
             }
             Reply::LocalRedirect(path) => {
                 self.give_up_input();
@@ -403,12 +407,16 @@ impl Program {
                     End::Cut(Cause::Timeout) => Status::GatewayTimeout,
                     End::Cut(_) | End::Whole => Status::BadGateway,
                 };
-                if end != End::Cut(Cause::Gone) {
+                let reason = if end == End::Cut(Cause::Gone) {
+                    Reason::Gone
+                } else {
                     let reason = reason.unwrap_or_else(|| "it ended".to_owned());
-                    self.note(tools, &format!("{reason} before its header was complete"));
+                    let text = format!("{reason} before its header was complete");
+                    self.note(tools, &text);
                     tools.shell.cx.stats.cgi_failed += 1;
-                }
-                self.fail(tools.answers, status);
+                    Reason::failed(&self.name, &text)
+                };
+                self.fail(tools.answers, status, reason);
             }
             Progress::Content => {
                 let mut output = self.output.borrow_mut();
@@ -443,10 +451,15 @@ impl Program {
     }
 
     /// Answers with a page for this status. The client may have gone.
-    pub(super) fn fail(&mut self, answers: &mut VecDeque<(Ticket, Answer)>, status: Status) {
+    pub(super) fn fail(
+        &mut self,
+        answers: &mut VecDeque<(Ticket, Answer)>,
+        status: Status,
+        reason: Reason,
+    ) {
         if !matches!(self.reply, Progress::Over) {
             self.reply = Progress::Over;
-            answers.push_back((self.ticket, Answer::Error(status)));
+            answers.push_back((self.ticket, Answer::Error(status, reason)));
         }
         self.give_up_input();
     }

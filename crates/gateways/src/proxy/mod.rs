@@ -52,6 +52,7 @@ use session::handler::{
 };
 use session::page;
 use session::page::bare;
+use session::reason::Reason;
 use session::shell::{Shell, id_of, kind};
 use session::wheel::{Tick, Wheel};
 use upstream::checks::Checks;
@@ -116,8 +117,8 @@ pub struct Proxy {
 /// The answer to a request that was passed on.
 #[derive(Debug)]
 pub enum Answer {
-    /// The status of an error; there is no response of an upstream.
-    Error(Status),
+    /// The status of an error, and the reason for the operator; there is no response of an upstream.
+    Error(Status, Reason),
     /// The response of an upstream.
     Response(Box<Reached>),
     /// The upstream has handed the request over. The request is held back until its destination is known.
@@ -172,6 +173,8 @@ pub struct Reached {
     has_content: bool,
     output: Rc<RefCell<Output>>,
     interest: Rc<Interest>,
+    /// The reason for the operator, if the response is an error.
+    reason: Option<Reason>,
 }
 
 impl Proxy {
@@ -262,13 +265,15 @@ impl Proxy {
         let is_too_long = input.as_ref().is_some_and(|input| input.borrow().is_too_long());
         let refusal = wire
             .refusal
-            .or_else(|| is_too_long.then_some(Status::ContentTooLarge))
-            .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
-        let (None, Some(interest)) = (refusal, interest) else {
+            .map(|status| (status, Reason::NotPassedOn))
+            .or_else(|| is_too_long.then_some((Status::ContentTooLarge, Reason::BodyTooLong)))
+            .or_else(|| is_too_much.then_some((Status::ServiceUnavailable, Reason::NoRoom)));
+        let (None, Some(interest)) = (&refusal, interest) else {
             if let Some(input) = input {
                 input.borrow_mut().drop_rest();
             }
-            return Found::Now(Answer::Error(refusal.unwrap_or(Status::ServiceUnavailable)));
+            let (status, reason) = refusal.unwrap_or((Status::ServiceUnavailable, Reason::Gone));
+            return Found::Now(Answer::Error(status, reason));
         };
         shell.cx.stats.proxied += 1;
         let exchange =
@@ -568,15 +573,26 @@ fn is_pull_over(until: &mut Option<Time>, shell: &Shell) -> bool {
     now >= *until.get_or_insert(now + PULL_TIME)
 }
 
+impl Answer {
+    /// The reason for the operator, if the answer is an error.
+    pub fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::Error(_, reason) => Some(reason),
+            Self::Response(reached) => reached.reason.as_ref(),
+            Self::HandOver(..) => None,
+        }
+    }
+}
+
 /// Makes the response for an answer. `now` is the time of sending, in Unix seconds.
 pub fn response(answer: &Answer, now: i64) -> Response<'_> {
     let reached = match answer {
-        Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
-        Answer::Error(status) => return page::error(bare(*status)),
+        Answer::Error(status, _) if status.is_bodiless() => return Response::bare(bare(*status)),
+        Answer::Error(status, _) => return page::error(bare(*status)),
         Answer::Response(reached) => reached,
         Answer::HandOver(..) => unreachable!("the router has followed it"),
     };
-    let Reached { passed, has_content, output, interest } = &**reached;
+    let Reached { passed, has_content, output, interest, .. } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head(now) };
     // A response to HEAD must have the same head as one to GET. The session sees an unknown length only from a body.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();

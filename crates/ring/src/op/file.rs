@@ -90,6 +90,10 @@ pub struct Stat {
     pub mount: u64,
     /// Names of this inode.
     pub links: u32,
+    /// The bits of the mode: the kind of the file, and the rights of its owner, its group and others.
+    pub mode: u16,
+    /// The number of the owner.
+    pub owner: u32,
     /// The alignment of offsets and memory for `O_DIRECT`; 0 if the file system does not support it, or if it is
     /// unknown (before Linux 6.1).
     pub direct_align: u32,

@@ -347,6 +347,8 @@ impl WorldState {
             device: Device::of(self.disk.device(ino)),
             ino,
             links: inode.links,
+            mode: 0o644,
+            owner: 0,
             from_image: false,
             direct_align: 0,
             mount: 0,

@@ -175,7 +175,7 @@ pub(super) fn response<'a>(
                 obeying(rules, prefix, resource, response)
             }
         },
-        Answer::Error(status) => page::error(bare(*status)),
+        Answer::Error(status, _) => page::error(bare(*status)),
         Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
     }
 }

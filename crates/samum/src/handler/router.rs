@@ -5,6 +5,7 @@ mod advance;
 mod answer;
 mod asked;
 mod destination;
+mod faults;
 mod gateways;
 mod https;
 mod moved;
@@ -45,11 +46,13 @@ use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
 use destination::{Ground, is_hidden, normalize, place_of};
+use faults::Faults;
 use https::{may_turn_away, turned_away};
 use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
 use session::context::Context;
+use session::reason::Reason;
 use session::shell::{Shell, kind};
 use state::{Arrived, Event, Lookup, Next, Purpose, State};
 use steps::{Slash, Step};
@@ -81,6 +84,7 @@ pub struct Router {
     /// A buffer in which paths are normalized that are not in normal form.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
+    faults: Faults,
 }
 
 impl Handler for Router {
@@ -146,7 +150,9 @@ impl Handler for Router {
                 let outcome = match &request.head.method {
                     // The request is about the server, and not about one of its resources (RFC 9110 §9.3.7).
                     Method::Options => Outcome::Options(ALLOW),
-                    Method::Get | Method::Head => Outcome::Error(Status::BadRequest),
+                    Method::Get | Method::Head => {
+                        Outcome::Error(Status::BadRequest, Reason::Target)
+                    }
                     // The server is no proxy to other servers for clients (RFC 9110 §9.3.6).
                     method => not_taken(method, ALLOW_NONE),
                 };
@@ -177,7 +183,10 @@ impl Handler for Router {
         );
         if !is_file {
             add_fields(head, serving, *destination, &mut response);
+            response.reason = outcome.reason();
+            self.faults.note(head, &response, cx.now);
         }
+
         response.hsts = serving.hsts(destination.site);
         let terms = &mut response.terms;
         terms.recording = serving.recording(destination.site);
@@ -204,7 +213,7 @@ impl Handler for Router {
                 Answer { serving, destination, outcome: paged.error.unpaged() }
             }
             _ => {
-                let outcome = Outcome::Error(Status::ServiceUnavailable);
+                let outcome = Outcome::Error(Status::ServiceUnavailable, Reason::Disk);
                 self.refuse_at_once(shell, (serving, destination), outcome)
             }
         })
@@ -231,6 +240,9 @@ impl Handler for Router {
         if !self.before.is_empty() {
             self.remove_trees(shell);
         }
+        if !self.faults.is_empty() {
+            self.faults.write(shell);
+        }
     }
 
     #[inline]
@@ -243,6 +255,7 @@ impl Handler for Router {
         !self.answers.is_empty()
             || !self.before.is_empty()
             || self.is_attached
+            || !self.faults.is_empty()
             || self.programs.may_have_news()
             || self.proxy.may_have_news()
             || self.pages.may_have_news()
@@ -347,6 +360,7 @@ impl Router {
             wrapper_has_turn: false,
             scratch: Vec::new(),
             metrics,
+            faults: Faults::default(),
         })
     }
 
@@ -529,28 +543,31 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let (destination, refusal) = match place_of(&serving, url_path, &mut name, |name| {
-            serving.destination(site, name)
-        }) {
-            Ok(destination) => {
-                (destination, is_hidden(&serving, destination, &name).then_some(Status::NotFound))
-            }
-            Err(error) => {
-                // The page of the error is that of the route to which the path would belong.
-                let destination = match normalize(url_path, &mut name) {
-                    Ok(()) => serving.destination(site, &name),
-                    Err(_) => Destination { site, route: None },
-                };
-                (destination, Some(error.status()))
-            }
-        };
+        let (destination, refusal) =
+            match place_of(&serving, url_path, &mut name, |name| serving.destination(site, name)) {
+                Ok(destination) => {
+                    let is_hidden = is_hidden(&serving, destination, &name);
+                    (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
+                }
+                Err(error) => {
+                    // The page of the error is that of the route to which the path would belong.
+                    let destination = match normalize(url_path, &mut name) {
+                        Ok(()) => serving.destination(site, &name),
+                        Err(_) => Destination { site, route: None },
+                    };
+                    (destination, Some((error.status(), Reason::Path(error))))
+                }
+            };
         let found = match refusal {
             None => self.find_path(shell, request, serving, destination, &name),
-            Some(status) => {
+            Some((status, reason)) => {
                 let guard = destination.route.and_then(|id| serving.guard(id));
                 let admitted =
                     guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
-                let outcome = admitted.map_or_else(Outcome::Refused, |()| Outcome::Error(status));
+                let outcome = match admitted {
+                    Ok(()) => Outcome::Error(status, reason),
+                    Err(refusal) => Outcome::Refused(refusal),
+                };
                 self.refuse(shell, request, &serving, destination, outcome)
             }
         };

@@ -387,7 +387,8 @@ impl Snapshot {
                 Arc::clone(&rules[rules.len() - 1])
             }
         };
-        self.trees.push(TreeSpec { root, rules, prefix, fields, sources: None });
+        let directory = files.root.as_path().into();
+        self.trees.push(TreeSpec { root, directory, rules, prefix, fields, sources: None });
         TreeIndex(self.trees.len() - 1)
     }
 

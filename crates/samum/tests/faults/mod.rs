@@ -12,6 +12,7 @@ mod listeners;
 mod log;
 mod memory;
 mod page_cache;
+mod reasons;
 mod reloads;
 mod signals;
 

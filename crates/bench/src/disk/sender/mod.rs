@@ -199,6 +199,8 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
             device: Device::of(meta.dev()),
             ino: meta.ino(),
             links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+            mode: u16::try_from(meta.mode() & 0o17_7777).unwrap_or_default(),
+            owner: meta.uid(),
             from_image: false,
             direct_align: 0,
             mount: 0,

@@ -6,6 +6,7 @@ use http::Status;
 use ring::Key;
 
 use super::{Exchange, Stage, Tools};
+use session::reason::Reason;
 use upstream::retries::Reached;
 use upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
 
@@ -89,8 +90,7 @@ impl Exchange {
         match self.choose(tools, Cost::First) {
             Some(chosen) => self.attempt(tools, chosen, true),
             None => {
-                self.note_failure(tools, "no name of its servers is resolved");
-                self.fail(tools, Status::BadGateway);
+                self.refuse(tools, "no name of its servers is resolved", Status::BadGateway);
             }
         }
     }
@@ -124,8 +124,7 @@ impl Exchange {
         self.note_shortage(tools);
         let is_lean = self.reception.is_lean;
         let Some(link) = self.tries.link(tools.links) else {
-            self.note_failure(tools, "its address is not known");
-            return self.fail(tools, Status::BadGateway);
+            return self.refuse(tools, "its address is not known", Status::BadGateway);
         };
         self.reception.begin(is_lean || kept.is_none() && self.wire.pulls_all());
         if self.reception.method.is_pulled() {
@@ -160,10 +159,10 @@ impl Exchange {
             is_too_long || has_no_room || self.wire.has_body() && self.upload.is_broken_off();
         match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking if is_too_long => {
-                return self.fail(tools, Status::ContentTooLarge);
+                return self.fail(tools, Status::ContentTooLarge, Reason::BodyTooLong);
             }
             Stage::Collecting | Stage::Connecting | Stage::Asking if has_no_room => {
-                return self.fail(tools, Status::ServiceUnavailable);
+                return self.fail(tools, Status::ServiceUnavailable, Reason::NoRoom);
             }
             _ if is_cut_off => return self.handle_left(tools),
             Stage::Collecting => return self.collect(tools),

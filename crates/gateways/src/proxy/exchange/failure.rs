@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::{Exchange, Stage, Tools};
 use crate::proxy::Answer;
+use session::reason::Reason;
 use upstream::retries::{Attempt, Reached};
 use upstream::{Change, Cost};
 
@@ -28,8 +29,10 @@ impl Exchange {
     pub(in crate::proxy) fn handle_failed(&mut self, tools: &mut Tools<'_>, error: &io::Error) {
         if self.stage == Stage::Connecting && is_shortage(error) {
             // The shortage is this server's own, and no upstream's fault.
-            self.note(tools, &error.to_string());
-            return self.fail(tools, Status::ServiceUnavailable);
+            let text = error.to_string();
+            self.note(tools, &text);
+            let reason = Reason::failed(&self.name(), &text);
+            return self.fail(tools, Status::ServiceUnavailable, reason);
         }
         self.handle_broken(tools, &error.to_string(), Status::BadGateway);
     }
@@ -48,8 +51,7 @@ impl Exchange {
         }
         let shown = is_fault.then_some(reason);
         if !self.ask_another(tools, reached, shown, cause) {
-            self.note_failure(tools, reason);
-            self.fail(tools, status);
+            self.refuse(tools, reason, status);
         }
     }
 
@@ -59,8 +61,7 @@ impl Exchange {
         self.close_link(tools);
         self.tries.exclude();
         if !self.ask_another(tools, Reached::Nothing, Some(REASON), Cause::Overload) {
-            self.note_failure(tools, REASON);
-            self.fail(tools, Status::ServiceUnavailable);
+            self.refuse(tools, REASON, Status::ServiceUnavailable);
         }
     }
 
@@ -102,8 +103,14 @@ impl Exchange {
     /// Records a failure of the upstream: its response is an error, or is cut off.
     pub(super) fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.accuse(tools);
+        self.refuse(tools, reason, Status::BadGateway);
+    }
+
+    /// Reports a failure, and answers with an error or cuts the response off.
+    pub(super) fn refuse(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
         self.note_failure(tools, reason);
-        self.fail(tools, Status::BadGateway);
+        let reason = Reason::failed(&self.name(), reason);
+        self.fail(tools, status, reason);
     }
 
     /// Counts the failure of the exchange as the upstream's fault.
@@ -118,7 +125,7 @@ impl Exchange {
     pub(in crate::proxy) fn handle_left(&mut self, tools: &mut Tools<'_>) {
         let is_begun = match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking => {
-                let answer = Answer::Error(Status::ServiceUnavailable);
+                let answer = Answer::Error(Status::ServiceUnavailable, Reason::Gone);
                 tools.answers.push_back((self.ticket, answer));
                 false
             }
@@ -161,10 +168,10 @@ impl Exchange {
     }
 
     /// Answers with a page for this status, or cuts the response off if it has begun.
-    pub(super) fn fail(&mut self, tools: &mut Tools<'_>, status: Status) {
+    pub(super) fn fail(&mut self, tools: &mut Tools<'_>, status: Status, reason: Reason) {
         match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking => {
-                tools.answers.push_back((self.ticket, Answer::Error(status)));
+                tools.answers.push_back((self.ticket, Answer::Error(status, reason)));
             }
             Stage::Content | Stage::Tunnel => {
                 self.end_output(tools, false);

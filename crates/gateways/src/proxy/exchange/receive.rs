@@ -18,6 +18,7 @@ use crate::proxy::spool::MEMORY_BYTES;
 use crate::proxy::wire::Heard;
 use crate::proxy::{Answer, Held, Reached};
 use config::GatewayRules;
+use session::reason::Reason;
 
 /// The time that the rest of a response may take after a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
@@ -175,8 +176,15 @@ impl Exchange {
         // The client has left in the same worker turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
         let output = Rc::clone(&self.delivery.output);
+        let name = || self.wire.name_at(self.tries.server_name(&self.upstream));
+        let reason = match &meaning {
+            Meaning::Response(passed) if passed.status.code() >= 400 => {
+                Some(Reason::answered(&name(), passed.status))
+            }
+            _ => None,
+        };
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
-            Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
+            Answer::Response(Box::new(Reached { passed, has_content, output, interest, reason }))
         };
         let answer = match meaning {
             Meaning::Response(mut passed) => {

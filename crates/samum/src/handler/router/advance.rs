@@ -20,6 +20,7 @@ use config::{FileRules, Files};
 use content::{self, Kind, Resource};
 use gateways::proxy::response::HandOver;
 use gateways::{cgi, proxy};
+use session::reason::Reason;
 
 /// The first step of a request that the guard of its route has let pass.
 pub(super) fn begin<'a>(
@@ -32,7 +33,13 @@ pub(super) fn begin<'a>(
     let over = handed.is_some().then(|| Over::local(&asked));
     let Some(id) = destination.route else {
         let step = Step::Asked(Slash::of(path, ground));
-        return follow(ground, step, Purpose::Send, over, Outcome::Error(Status::NotFound));
+        return follow(
+            ground,
+            step,
+            Purpose::Send,
+            over,
+            Outcome::Error(Status::NotFound, Reason::NoRoute),
+        );
     };
     let entry = serving.entry(id);
     if entry.served.tree().is_none()
@@ -55,7 +62,7 @@ pub(super) fn begin<'a>(
         }
         (Served::Proxy(_), None) => return Next::Proxy { path, asked },
         (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
-            Outcome::Error(Status::NotFound)
+            Outcome::Error(Status::NotFound, Reason::HandOver)
         }
         // The client can ask for that path itself.
         (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
@@ -89,7 +96,7 @@ pub(super) fn begin<'a>(
         }
     };
     match outcome {
-        Outcome::Error(_) | Outcome::NotAllowed(_) => refuse(ground, over, outcome),
+        Outcome::Error(..) | Outcome::NotAllowed(_) => refuse(ground, over, outcome),
         outcome => complete(serving, over, outcome),
     }
 }
@@ -100,7 +107,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
     match (state, event) {
         (State::Authorize(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
         (State::Authorize(_), Event::Admitted(Err(status))) => {
-            refuse(ground, None, Outcome::Error(status))
+            refuse(ground, None, Outcome::Error(status, Reason::Authorizer))
         }
         (State::Recall(arrived), Event::Recalled(None)) => Next::Begin(arrived),
         (State::Recall(_), Event::Recalled(Some(recalled))) => {
@@ -116,7 +123,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
         }
         (State::Template(parsing), Event::Template(Ok(template))) => Next::Page(parsing, template),
         (State::Template(Parsing { over, .. }), Event::Template(Err(status))) => {
-            complete(serving, over, Outcome::Error(status))
+            complete(serving, over, Outcome::Error(status, Reason::Page))
         }
         (State::Program(asked, count), Event::Program(cgi::Answer::Redirect(path, interest))) => {
             let handed = Handed { by: By::Program(interest), count: count + 1 };
@@ -206,8 +213,8 @@ fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
 /// The outcome of the answer of a program.
 fn of_program(answer: cgi::Answer) -> Outcome {
     match answer {
-        cgi::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
-        cgi::Answer::Error(status) => Outcome::Error(status),
+        cgi::Answer::Error(Status::MethodNotAllowed, _) => Outcome::NotAllowed(ALLOW_MOST),
+        cgi::Answer::Error(status, reason) => Outcome::Error(status, reason),
         answer => Outcome::Program(answer),
     }
 }
@@ -215,8 +222,10 @@ fn of_program(answer: cgi::Answer) -> Outcome {
 /// The outcome of the answer of an upstream.
 fn of_proxy(answer: proxy::Answer) -> Outcome {
     match answer {
-        proxy::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
-        proxy::Answer::Error(status) if !status.is_bodiless() => Outcome::Error(status),
+        proxy::Answer::Error(Status::MethodNotAllowed, _) => Outcome::NotAllowed(ALLOW_MOST),
+        proxy::Answer::Error(status, reason) if !status.is_bodiless() => {
+            Outcome::Error(status, reason)
+        }
         answer => Outcome::Passed(answer),
     }
 }
@@ -238,7 +247,7 @@ fn begin_script<'a>(
     let name_len = directory_len + script_len(&rest[directory_len..]);
     let name = &rest[..name_len];
     if directory_len > 0 && is_hidden_below(serving, id, name) {
-        return refuse(ground, over, Outcome::Error(Status::NotFound));
+        return refuse(ground, over, Outcome::Error(Status::NotFound, Reason::Dotfile));
     }
     let Some(tree) = serving.tree(id) else {
         return Next::Script { route: id, name: script_of(name), script };

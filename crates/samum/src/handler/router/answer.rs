@@ -21,6 +21,7 @@ use gateways::proxy::{self, Proxy};
 use session::context::Context;
 use session::fields;
 use session::page::bare;
+use session::reason::Reason;
 
 /// The answer to a request: its destination, and the outcome there.
 #[derive(Debug)]
@@ -57,8 +58,8 @@ pub(super) enum Outcome {
     Metrics,
     /// The fixed response of this route: a response that is no error, or that has a text.
     Fixed(RouteId),
-    /// A page for this status.
-    Error(Status),
+    /// A page for this status, and the reason for the operator.
+    Error(Status, Reason),
     /// A refusal by the conditions of the route.
     Refused(Refusal),
     /// An error, with a file as its page.
@@ -119,7 +120,7 @@ impl Answer {
             | Outcome::NotAllowed(_)
             | Outcome::Metrics
             | Outcome::Fixed(_)
-            | Outcome::Error(_)
+            | Outcome::Error(..)
             | Outcome::Refused(_) => AnswerSize::default(),
         }
     }
@@ -175,7 +176,7 @@ impl Router {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
-            Outcome::Error(status) => page::error(bare(*status)),
+            Outcome::Error(status, _) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
             Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
         }
@@ -260,12 +261,12 @@ pub(super) fn fixed(status: Status, route: &Route, id: RouteId) -> Outcome {
     match status {
         _ if has_text || status.code() < 400 => Outcome::Fixed(id),
         Status::MethodNotAllowed => Outcome::NotAllowed(ALLOW_NONE),
-        status => Outcome::Error(status),
+        status => Outcome::Error(status, Reason::Fixed),
     }
 }
 
 /// Makes the response of a route with a fixed status.
-fn fixed_response(entry: &RouteEntry) -> Response<'static> {
+pub(super) fn fixed_response(entry: &RouteEntry) -> Response<'static> {
     let (Served::Status(status), Action::Status(fixed)) = (&entry.served, &entry.route.action)
     else {
         unreachable!("a fixed response is of a route with a status")
@@ -282,7 +283,7 @@ fn fixed_response(entry: &RouteEntry) -> Response<'static> {
 }
 
 /// Makes the response to a request that the conditions of its route refuse.
-fn refused(refusal: Refusal) -> Response<'static> {
+pub(super) fn refused(refusal: Refusal) -> Response<'static> {
     let (reason, retry_after) = match refusal {
         Refusal::Forbidden => ("this address may not use it", None),
         Refusal::Conflict => ("Forwarded and X-Forwarded-For name different clients", None),
@@ -328,7 +329,7 @@ pub(super) fn not_taken(method: &Method<'_>, allow: &'static [u8]) -> Outcome {
     if method.is_known() {
         Outcome::NotAllowed(allow)
     } else {
-        Outcome::Error(Status::NotImplemented)
+        Outcome::Error(Status::NotImplemented, Reason::Method)
     }
 }
 

@@ -28,6 +28,7 @@ use gateways::proxy::Passing;
 use gateways::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
 use gateways::proxy::response::HandOver;
 use gateways::proxy::wire::Wire;
+use session::reason::Reason;
 use session::shell::Shell;
 use upstream::Server;
 
@@ -51,7 +52,7 @@ impl Router {
         let (Some(directory), Some(path)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
-            return Err(Outcome::Error(Status::NotFound));
+            return Err(Outcome::Error(Status::NotFound, Reason::NoProgram));
         };
         let asked = asked.keep();
         let waiter = asked.waiter(serving.route(id));
@@ -85,7 +86,8 @@ impl Router {
             let is_include = includes::page_of(request.ticket).is_some();
             if is_include && is_for_include(request.head) {
                 let status = Status::from_code(LOOP_DETECTED);
-                return Err(Outcome::Error(status.unwrap_or(Status::InternalServerError)));
+                let status = status.unwrap_or(Status::InternalServerError);
+                return Err(Outcome::Error(status, Reason::IncludeLoop));
             }
             let sender = sender_of(shell, request, serving);
             if sender.is_forged {
@@ -105,7 +107,7 @@ impl Router {
                 Ok(wire) => Ok((wire, upstream.key(sender.client, path))),
                 Err(error) => {
                     self.proxy.refuse_head(shell, request.ticket, &upstream, error);
-                    Err(Outcome::Error(Status::HeaderFieldsTooLarge))
+                    Err(Outcome::Error(Status::HeaderFieldsTooLarge, Reason::HeadTooLong))
                 }
             }
         })?;
@@ -179,7 +181,8 @@ impl Router {
         let (Some(asked), Some(page)) = (asked, page) else {
             self.proxy.refuse(shell, &server, &to);
             let ground = Ground { serving, destination };
-            let next = refuse(ground, None, Outcome::Error(Status::BadGateway));
+            let outcome = Outcome::Error(Status::BadGateway, Reason::HandOver);
+            let next = refuse(ground, None, outcome);
             return self.perform(shell, ticket, (serving, destination), next);
         };
         let destination = Destination { route: Some(page.route), ..destination };
@@ -261,19 +264,20 @@ impl Router {
                 By::Program(_) => self.programs.note_hand_overs(shell, target),
                 By::Script(_) => self.proxy.note_hand_overs(shell, target),
             }
-            return Err((destination, Outcome::Error(Status::BadGateway)));
+            return Err((destination, Outcome::Error(Status::BadGateway, Reason::HandOver)));
         }
         let path = target.split(|&byte| byte == b'?').next().unwrap_or_default();
         let site = destination.site;
         let destination =
-            place_of(serving, path, name, |name| serving.inner_destination(site, name))
-                .map_err(|error| (destination, Outcome::Error(error.status())))?;
+            place_of(serving, path, name, |name| serving.inner_destination(site, name)).map_err(
+                |error| (destination, Outcome::Error(error.status(), Reason::Path(error))),
+            )?;
         let page = |id| serving.page_at(id, name.get(serving.prefix(id).len()..)?);
         let of_files = destination.route.filter(|id| !serving.is_gateway(*id));
         if is_hidden(serving, destination, name)
             || of_files.and_then(page).is_some_and(|page| is_source(serving, site, &page))
         {
-            return Err((destination, Outcome::Error(Status::NotFound)));
+            return Err((destination, Outcome::Error(Status::NotFound, Reason::HandOver)));
         }
         let guard = destination.route.and_then(|id| serving.guard(id));
         let admitted = guard

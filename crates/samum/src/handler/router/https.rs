@@ -13,6 +13,7 @@ use crate::serving::{Destination, Serving, ToHttps};
 use config::site::{SiteId, without_port};
 use session::forwarded::Scheme;
 use session::network::Handshake;
+use session::reason::Reason;
 use session::shell::Shell;
 
 /// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in it are sent
@@ -31,7 +32,7 @@ impl Router {
         outcome: Outcome,
     ) -> Found<Answer> {
         let is_misdirected = match &outcome {
-            Outcome::Error(status) => *status == Status::MisdirectedRequest,
+            Outcome::Error(status, _) => *status == Status::MisdirectedRequest,
             Outcome::Refused(refusal) => *refusal == Refusal::Outdated,
             _ => false,
         };
@@ -62,7 +63,7 @@ pub(super) fn turned_away(
         return Some(Outcome::Refused(Refusal::Outdated));
     }
     if is_misdirected(request) {
-        return Some(Outcome::Error(Status::MisdirectedRequest));
+        return Some(Outcome::Error(Status::MisdirectedRequest, Reason::Handshake));
     }
     redirected(shell, request, serving, site, serving.to_https(site)?)
 }
@@ -103,7 +104,7 @@ fn redirected(
     let host = request.head.host();
     let listed = host.and_then(|host| serving.listed(request.origin.listener, host, site));
     let Some(name) = listed.as_deref().or(to.name.as_deref()) else {
-        return Some(Outcome::Error(Status::MisdirectedRequest));
+        return Some(Outcome::Error(Status::MisdirectedRequest, Reason::UnlistedHost));
     };
     let mut location = format!("https://{name}").into_bytes();
     // A proxy that speaks TLS has the port that its clients know.

@@ -10,6 +10,7 @@ use config::redirect;
 use config::route::RouteId;
 use config::site::SiteId;
 use content::{self, Kind};
+use session::reason::Reason;
 
 /// Redirects a request, with its method and its body, to a path below that of a route.
 pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> Outcome {
@@ -85,7 +86,7 @@ pub(super) fn redirected(
             (&to.to[..], to.status, captures)
         }
         (_, Some(listed)) => (listed.target, listed.status, vec![&b""[..], listed.rest]),
-        _ => return Some(Outcome::Error(Status::NotFound)),
+        _ => return Some(Outcome::Error(Status::NotFound, Reason::NoRedirect)),
     };
     let query = match target {
         Target::Origin { query, .. } => query,
@@ -116,7 +117,7 @@ mod tests {
                 match refused_at(&serving, site(), files, path.as_bytes(), method) {
                     Outcome::Directory(id) if id == RouteId::new(1 + index) => "sent",
                     Outcome::NotAllowed(ALLOW) => "405",
-                    Outcome::Error(Status::NotImplemented) => "501",
+                    Outcome::Error(Status::NotImplemented, _) => "501",
                     outcome => panic!("{action} {method:?}: {outcome:?}"),
                 }
             };
@@ -144,7 +145,7 @@ mod tests {
             let location = moved.location.escape_ascii().to_string();
             assert_eq!((moved.status, &location[..]), (Status::Found, expected));
         }
-        for outcome in [Outcome::Error(Status::NotFound), Outcome::Options(ALLOW)] {
+        for outcome in [Outcome::Error(Status::NotFound, Reason::NoFile), Outcome::Options(ALLOW)] {
             let said = format!("{outcome:?}");
             assert_eq!(format!("{:?}", sent_on(&serving, Some(b"q"), outcome)), said);
         }

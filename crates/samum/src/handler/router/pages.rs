@@ -23,6 +23,7 @@ use crate::serving::{self, Destination, Serving};
 use ::includes::{Memory, Scope, Template};
 use config::route::RouteId;
 use content::{Kind, Resource};
+use session::reason::Reason;
 use session::shell::{Complaint, Shell};
 
 impl Router {
@@ -68,7 +69,7 @@ impl Router {
                 Ok(context) => context,
                 Err(trouble) => {
                     self.fail(shell, outer, ticket.request, trouble);
-                    return Outcome::Error(Status::InternalServerError);
+                    return Outcome::Error(Status::InternalServerError, Reason::Page);
                 }
             },
             None => self.context(shell, asked, (serving, destination), path, modified(resource)),
@@ -81,7 +82,7 @@ impl Router {
             })
         });
         let Some((key, opened)) = opened else {
-            return Outcome::Error(Status::ServiceUnavailable);
+            return Outcome::Error(Status::ServiceUnavailable, Reason::Page);
         };
         if !asked.with(|request| request.head.method == Method::Head) {
             self.advance(shell, key);
@@ -213,7 +214,7 @@ impl Router {
             // The client's own request was counted before.
             let request = &Request { head, ticket, origin: &context.origin, is_again: true };
             if is_hidden(&serving, destination, &name) {
-                let outcome = Outcome::Error(Status::NotFound);
+                let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
                 return Found::Now(Answer { serving, destination, outcome });
             }
             self.find_path(shell, request, serving, destination, &name)

@@ -15,6 +15,7 @@ use crate::handler::attach::{Admission, Deferred};
 use crate::handler::{Found, Search, Ticket};
 use crate::serving::{Destination, Serving};
 use gateways::proxy::Held;
+use session::reason::Reason;
 use session::shell::{Complaint, Shell};
 
 /// A request that waits.
@@ -81,7 +82,7 @@ impl Router {
                     if let Some((held, waits)) = held {
                         if waits.strong_count() == 0 {
                             // The client has gone, so no route is asked.
-                            let outcome = Outcome::Error(Status::ServiceUnavailable);
+                            let outcome = Outcome::Error(Status::ServiceUnavailable, Reason::Gone);
                             next = complete(serving, None, outcome);
                             continue;
                         }
@@ -146,7 +147,8 @@ impl Router {
                     let path = String::from_utf8_lossy(&path);
                     let text = format!("the redirect of {path} leads to itself");
                     shell.complain(Complaint::Redirects, &text);
-                    next = refuse(ground, None, Outcome::Error(Status::InternalServerError));
+                    let outcome = Outcome::Error(Status::InternalServerError, Reason::RedirectLoop);
+                    next = refuse(ground, None, outcome);
                     continue;
                 }
                 Next::Answer { outcome, missing } => {
@@ -264,7 +266,7 @@ impl Router {
                 Next::File { tree, path, lookup } => {
                     let found = self.files.find_at_once(shell, tree, &path);
                     let found = found.map_or(
-                        content::Answer::Error(Status::ServiceUnavailable),
+                        content::Answer::Error(Status::ServiceUnavailable, Reason::Disk),
                         content::Answer::Resource,
                     );
                     advance(ground, State::File(lookup), Event::File(found))

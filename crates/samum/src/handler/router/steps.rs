@@ -23,6 +23,7 @@ use super::script::script_at;
 use crate::serving::Page;
 use config::route::RouteId;
 use content::{self, Kind};
+use session::reason::Reason;
 
 /// The step of a request: the file that is looked for.
 #[derive(Debug)]
@@ -76,7 +77,9 @@ impl Outcome {
     /// The status, if this is an error.
     pub(super) const fn error(&self) -> Option<Status> {
         match self {
-            Self::Error(status) | Self::Content(_, content::Answer::Error(status)) => Some(*status),
+            Self::Error(status, _) | Self::Content(_, content::Answer::Error(status, _)) => {
+                Some(*status)
+            }
             Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
             Self::Refused(refusal) => Some(refusal.status()),
             Self::NotAllowed(_) => Some(Status::MethodNotAllowed),
@@ -95,13 +98,40 @@ impl Outcome {
         }
     }
 
+    /// The reason for the operator, if this is an error.
+    pub(super) fn reason(&self) -> Option<&Reason> {
+        match self {
+            Self::Error(_, reason) | Self::Content(_, content::Answer::Error(_, reason)) => {
+                Some(reason)
+            }
+            Self::Refused(refusal) => Some(refusal.reason()),
+            Self::NotAllowed(_) => Some(&Reason::Method),
+            Self::Fixed(_) => Some(&Reason::Fixed),
+            Self::Program(answer) => answer.reason(),
+            Self::Passed(answer) => answer.reason(),
+            Self::Paged(paged) => paged.error.reason(),
+            // The page shows its reason.
+            Self::Content(..)
+            | Self::Page(_)
+            | Self::Recalled(_)
+            | Self::HandedOver(_)
+            | Self::Directory(_)
+            | Self::Moved(_)
+            | Self::Options(_)
+            | Self::Metrics => None,
+        }
+    }
+
     /// The same error with the server's own page.
     pub(super) fn unpaged(&self) -> Self {
         match self {
             Self::Content(id, answer) => Self::Content(*id, answer.clone()),
             Self::Refused(refusal) => Self::Refused(*refusal),
             Self::NotAllowed(allow) => Self::NotAllowed(allow),
-            error => Self::Error(error.error().expect("only errors have pages")),
+            error => Self::Error(
+                error.error().expect("only errors have pages"),
+                error.reason().cloned().unwrap_or(Reason::Page),
+            ),
         }
     }
 
@@ -138,7 +168,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
             if (matches!(step, Step::Page(_)) || route != Some(id))
                 && script_at(serving, id, &resource).is_some() =>
         {
-            Outcome::Error(Status::NotFound)
+            Outcome::Error(Status::NotFound, Reason::Source)
         }
         outcome => outcome,
     };
@@ -146,7 +176,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
         (Step::Fallback, outcome @ Outcome::Content(_, content::Answer::Resource(_)))
             if !outcome.is_file() =>
         {
-            Outcome::Error(Status::NotFound)
+            Outcome::Error(Status::NotFound, Reason::NotRegular)
         }
         (_, outcome) => outcome,
     };

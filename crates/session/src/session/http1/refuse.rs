@@ -73,6 +73,8 @@ impl Http1 {
         let hsts = cx.recorder.hsts(work.listener, asked_head.as_ref());
         let mut response = page::refused(reject, bare);
         response.hsts = hsts.as_ref();
+        let reason = reject.into();
+        response.reason = Some(&reason);
         let Some((head, asked)) = request else {
             response.terms.recording = cx.recorder.recording(work.listener, None);
             response.terms.scheme = work.scheme;

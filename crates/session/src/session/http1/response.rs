@@ -58,7 +58,10 @@ impl Work {
             return false;
         }
         let status = response.made().head.status;
-        let record = self.begin_record(cx, head, status, &response.terms);
+        let mut record = self.begin_record(cx, head, status, &response.terms);
+        if let (Some(record), Some(reason)) = (&mut record, response.reason) {
+            record.reason = Some(reason.clone());
+        }
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
         if body.further_parts() > 0 {

@@ -72,9 +72,9 @@ fn found(name: &str) -> content::Answer {
         "script" => file("a.php", "application/octet-stream"),
         "directory" => resource("d", Kind::Redirect),
         "unclean" => resource("a.html", Kind::Unclean(1)),
-        "missing" => content::Answer::Error(Status::NotFound),
-        "long" => content::Answer::Error(Status::UriTooLong),
-        "unavailable" => content::Answer::Error(Status::ServiceUnavailable),
+        "missing" => content::Answer::Error(Status::NotFound, Reason::NoFile),
+        "long" => content::Answer::Error(Status::UriTooLong, Reason::NoFile),
+        "unavailable" => content::Answer::Error(Status::ServiceUnavailable, Reason::NoFile),
         name => unreachable!("no file is {name}"),
     }
 }
@@ -215,7 +215,11 @@ fn walk(
             }
             Next::Proxy { asked, .. } => State::Server(Some(asked), 0),
             Next::Route { handed, .. } if handed.count > HAND_OVERS_MAX => {
-                next = refuse(at(destination), None, Outcome::Error(Status::BadGateway));
+                next = refuse(
+                    at(destination),
+                    None,
+                    Outcome::Error(Status::BadGateway, Reason::NoFile),
+                );
                 continue;
             }
             Next::Route { asked, path, handed } => {
@@ -235,7 +239,11 @@ fn walk(
                 State::File(Lookup { route, step: Step::Fallback, purpose, over })
             }
             Next::Loop { .. } => {
-                next = refuse(at(destination), None, Outcome::Error(Status::InternalServerError));
+                next = refuse(
+                    at(destination),
+                    None,
+                    Outcome::Error(Status::InternalServerError, Reason::NoFile),
+                );
                 continue;
             }
             Next::Answer { outcome, missing: named } => {
@@ -274,13 +282,13 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
             _ => Err(Status::ServiceUnavailable),
         }),
         State::Program(..) if choice.is_multiple_of(4) => {
-            Event::Program(cgi::Answer::Error(statuses[choice / 4 % 3]))
+            Event::Program(cgi::Answer::Error(statuses[choice / 4 % 3], Reason::NoRoom))
         }
         State::Program(..) => by_program(PATHS[choice % PATHS.len()]),
         State::Server(..) => {
             use proxy::response::Target;
             match choice % 4 {
-                0 => Event::Server(proxy::Answer::Error(statuses[choice / 4 % 3])),
+                0 => Event::Server(proxy::Answer::Error(statuses[choice / 4 % 3], Reason::NoRoom)),
                 1 => by_server(serving, Target::Path(b"/pages/a.html".into())),
                 _ => by_server(serving, Target::Local(PATHS[choice % PATHS.len()].into())),
             }
@@ -366,7 +374,9 @@ fn a_file_that_may_be_a_page_waits_for_its_template() {
 
 #[test]
 fn a_file_that_may_be_a_script_is_run_or_sent() {
-    let error = || vec![Event::Server(proxy::Answer::Error(Status::from_code(204).unwrap()))];
+    let error = || {
+        vec![Event::Server(proxy::Answer::Error(Status::from_code(204).unwrap(), Reason::NoRoom))]
+    };
     for (path, found, more, answer, states) in [
         ("/php/a.php", &["script"][..], error(), "another", &["script", "Server"][..]),
         ("/php/a.php", &["text"], vec![], "content", &["script"]),
@@ -390,7 +400,7 @@ fn a_file_that_may_be_a_script_is_run_or_sent() {
 
 #[test]
 fn a_program_answers_or_hands_the_request_over() {
-    let failed = || Event::Program(cgi::Answer::Error(Status::BadGateway));
+    let failed = || Event::Program(cgi::Answer::Error(Status::BadGateway, Reason::NoRoom));
     for (events, answer, states) in [
         (
             vec![failed(), Event::File(found("text"))],
@@ -436,7 +446,7 @@ fn a_server_answers_or_hands_the_request_over() {
     let over = |to| by_server(serving, to);
     let named = || over(To::Path(b"/pages/a.html".into()));
     let local = |path: &str| over(To::Local(path.into()));
-    let refused = || Event::Server(proxy::Answer::Error(Status::MethodNotAllowed));
+    let refused = || Event::Server(proxy::Answer::Error(Status::MethodNotAllowed, Reason::NoRoom));
     for (path, events, answer, states) in [
         (
             "/proxy/a",

@@ -1,0 +1,89 @@
+//! Lines for the operator about requests that the server answers with an error, with the reason.
+
+use http::{Head, Status, Target};
+use ring::Time;
+
+use crate::handler::Response;
+use gateways::lines::Budget;
+use session::shell::Shell;
+
+/// Bytes of the host and of the path of a request that a line shows.
+const SHOWN_BYTES_MAX: usize = 256;
+
+/// The lines that wait until the handler acts. Their budgets bound their number.
+#[derive(Debug)]
+pub(super) struct Faults {
+    /// One for each [`Kind`], so that requests for missing files keep no other line out of the log.
+    budgets: [Budget; 3],
+    lines: Vec<String>,
+}
+
+/// The kinds of errors that have a line.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Forbidden,
+    Missing,
+    Server,
+}
+
+impl Kind {
+    const fn of(status: Status) -> Option<Self> {
+        match status.code() {
+            403 => Some(Self::Forbidden),
+            404 => Some(Self::Missing),
+            500.. => Some(Self::Server),
+            _ => None,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "about responses with 403",
+            Self::Missing => "about responses with 404",
+            Self::Server => "about responses with 5xx",
+        }
+    }
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self { budgets: [(); 3].map(|()| Budget::of_clients()), lines: Vec::new() }
+    }
+}
+
+impl Faults {
+    /// Notes the reason of a response, if the operator has no line about it yet.
+    pub(super) fn note(&mut self, head: &Head<'_>, response: &Response<'_>, now: Time) {
+        let Some(reason) = response.reason.filter(|reason| !reason.is_told()) else { return };
+        let status = response.outcome().0;
+        let Some(kind) = Kind::of(status) else { return };
+        let Some(dropped) = self.budgets[kind as usize].take(now) else { return };
+        if dropped > 0 {
+            self.lines.push(format!("{dropped} lines {} were dropped", kind.name()));
+        }
+        let path = match head.target {
+            Target::Origin { path, .. } => path,
+            Target::Asterisk => b"*",
+            Target::Authority => b"",
+        };
+        let [method, host, path] =
+            [head.method.as_bytes(), head.host().unwrap_or_default(), path].map(shown);
+        self.lines.push(format!("{} for {method} {host}{path}: {reason}", status.code()));
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Writes the lines that wait.
+    pub(super) fn write(&mut self, shell: &mut Shell) {
+        for line in self.lines.drain(..) {
+            shell.note(&line);
+        }
+    }
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
