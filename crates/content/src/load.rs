@@ -77,6 +77,8 @@ pub(super) struct Load<F> {
     is_directory: bool,
     /// The position, in the list of index names, of the name being looked for, if the path is that of a directory.
     index: usize,
+    /// The first error of this look for which a link is the reason.
+    link_error: Option<io::Error>,
     /// The number of open files that are reserved for the load; 0 until they are.
     reserved: usize,
     step: Step<F>,
@@ -299,6 +301,7 @@ impl<F: Clone> Load<F> {
             is_page: false,
             is_directory: false,
             index: 0,
+            link_error: None,
             reserved: 0,
             step: Step::Queued,
         }
@@ -323,6 +326,7 @@ impl<F: Clone> Load<F> {
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.looks += 1;
         (self.is_page, self.is_directory, self.index) = (false, false, 0);
+        self.link_error = None;
         let step = self.find(look, tools);
         self.wait(step)
     }
@@ -474,14 +478,18 @@ impl<F: Clone> Load<F> {
 
     /// Continues the load after no file was found with the name.
     fn missed(&mut self, look: Look<F>, error: io::Error, tools: &mut Tools<'_, F>) -> Next<F> {
+        if is_of_link(&error) && self.link_error.is_none() {
+            self.link_error = Some(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0)));
+        }
         // The clean path may lead to a file, for example to an index with another name.
         if let Some(len) = self.clean_len(tools) {
             return Next::End(Outcome::Unclean(look, len));
         }
         if is_directory(&self.path) {
-            return self.find_next_index(look, Some(error), tools);
+            return self.find_next_index(look, tools);
         }
         if self.is_page || !tools.rules.clean_urls {
+            let error = self.link_error.take().unwrap_or(error);
             return self.without_page(look, Outcome::Failed(error, None));
         }
         self.find_page(look, tools)
@@ -499,16 +507,10 @@ impl<F: Clone> Load<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
 
-    /// Looks for the next name of the index. After the last name the directory has no index. `error` is the error for the
-    /// name before.
-    fn find_next_index(
-        &mut self,
-        look: Look<F>,
-        error: Option<io::Error>,
-        tools: &mut Tools<'_, F>,
-    ) -> Next<F> {
+    /// Looks for the next name of the index. After the last name the directory has no index.
+    fn find_next_index(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         if self.index + 1 == tools.rules.index.len() {
-            return self.open_directory(look, error, tools);
+            return self.open_directory(look, tools);
         }
         self.index += 1;
         let step = self.find(look, tools);
@@ -516,14 +518,9 @@ impl<F: Clone> Load<F> {
     }
 
     /// Lists the directory, which has no index, if listings are allowed.
-    fn open_directory(
-        &mut self,
-        look: Look<F>,
-        error: Option<io::Error>,
-        tools: &mut Tools<'_, F>,
-    ) -> Next<F> {
+    fn open_directory(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         if !tools.rules.listing {
-            return Next::End(match error.filter(is_of_link) {
+            return Next::End(match self.link_error.take() {
                 Some(error) => Outcome::Failed(error, None),
                 None => Outcome::Missing(Reason::NoIndex),
             });
@@ -557,7 +554,7 @@ impl<F: Clone> Load<F> {
         match plain.stat.kind {
             FileKind::Regular => {}
             FileKind::Directory if is_directory(&self.path) => {
-                return self.find_next_index(look, None, tools);
+                return self.find_next_index(look, tools);
             }
             // A page must be a regular file.
             FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
