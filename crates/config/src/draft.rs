@@ -78,6 +78,8 @@ pub(super) struct RouteDraft {
     pub(super) path: (String, Span),
     pub(super) pattern: Option<(Pattern, Span)>,
     pub(super) is_internal: bool,
+    /// Its own log, and the position of that.
+    pub(super) log: Option<(Log, Span)>,
     /// The actions; exactly one, if it is right.
     pub(super) actions: Vec<(Action, Span)>,
     /// The application that runs its scripts; alone, or beside files.
@@ -199,6 +201,7 @@ impl RouteDraft {
             path,
             pattern: None,
             is_internal: false,
+            log: None,
             actions: Vec::new(),
             fastcgi: None,
             shared,

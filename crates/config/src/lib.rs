@@ -39,6 +39,7 @@ pub mod text;
 mod tls;
 pub mod upstream;
 pub mod value;
+mod variable;
 
 use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -59,12 +60,12 @@ pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use message::Message;
 pub use pattern::Pattern;
 pub use request_header::RequestHeader;
-pub use request_header::{Piece, Variable};
 pub use tls::{Https, Tls, TlsClients, TlsFiles, TlsProfile};
 pub use upstream::server_address;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
 };
+pub use variable::{Piece, Variable};
 
 /// The name of the server in responses and messages.
 pub const NAME: &str = "samum";
@@ -255,6 +256,28 @@ pub struct Log {
     pub target: LogTarget,
     /// The format of its lines.
     pub format: LogFormat,
+    /// The statuses of the responses that have lines; by default all have.
+    pub statuses: Vec<StatusSet>,
+    /// Of so many of these responses one has a line.
+    pub sample: Sample,
+}
+
+/// The part of the lines that a log has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sample {
+    /// Lines among a million; at least one.
+    pub of_million: u32,
+}
+
+impl Sample {
+    /// All lines.
+    pub const ALL: u32 = 1_000_000;
+}
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self { of_million: Self::ALL }
+    }
 }
 
 /// A route: the handling of requests for some paths of a site: `[[site.route]]`. It includes the values that it
@@ -287,6 +310,8 @@ pub struct Route {
     /// The fields that servers get instead of the client's fields with the same names, if the action is
     /// [`Proxy`](Action::Proxy). By default none.
     pub request_headers: Arc<[RequestHeader]>,
+    /// The access log, if it is another one than that of the site.
+    pub log: Option<Log>,
     /// The action.
     pub action: Action,
 }
@@ -317,6 +342,7 @@ impl Default for Route {
             half_close: false,
             max_body: None,
             request_headers: Arc::default(),
+            log: None,
             action: Action::Files(files),
         }
     }
@@ -646,7 +672,7 @@ pub struct HeaderRule {
 }
 
 /// Statuses of responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusSet {
     /// A single status, such as 404.
     One(u16),
@@ -849,10 +875,14 @@ pub enum LogTarget {
     Stdout,
     /// The end of a file.
     File(PathBuf),
+    /// A socket at which a daemon takes messages of syslog (RFC 3164, as `syslog(3)` writes them).
+    Syslog(PathBuf),
+    /// A socket at which the journal of systemd takes entries in its own protocol.
+    Journald(PathBuf),
 }
 
 /// The format of a line of the access log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum LogFormat {
     /// `host - - [date] "request" status bytes`
     Common,
@@ -861,6 +891,49 @@ pub enum LogFormat {
     Combined,
     /// One JSON object per line.
     Json,
+    /// A format of one's own.
+    #[value(skip)]
+    Own(Arc<OwnFormat>),
+}
+
+/// A format of one's own: a text with variables.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnFormat {
+    text: String,
+    pieces: Vec<Piece>,
+}
+
+impl OwnFormat {
+    /// The maximum of bytes of a format.
+    pub const BYTES_MAX: usize = 4096;
+
+    /// Reads a format, which is one line.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.contains(text::is_hidden) {
+            return Err("a format is one line of visible text".to_owned());
+        }
+        if text.len() > Self::BYTES_MAX {
+            return Err("a format has 4096 bytes at most".to_owned());
+        }
+        let pieces = variable::pieces(text, variable::Scope::Response)?;
+        Ok(Self { text: text.to_owned(), pieces })
+    }
+
+    /// The format as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its pieces.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
 }
 
 /// The format of messages to the operator.

@@ -46,8 +46,12 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     for (file, place) in &site.things {
         places.entry(file.clone()).or_insert(*place);
     }
-    if let LogTarget::File(path) = &site.log.target {
-        places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
+    let own = site.routes.iter().filter_map(|route| route.log.as_ref());
+    let logs = core::iter::once((&site.log, site.log_place));
+    for (log, place) in logs.chain(own.map(|(log, place)| (log, *place))) {
+        if let LogTarget::File(path) = &log.target {
+            places.entry(Thing::Log(path.clone())).or_insert(place);
+        }
     }
     let of_route = |route: &'a RouteDraft| route.actions.iter().map(move |one| (route, one));
     for (route, (action, place)) in site.routes.iter().flat_map(of_route) {
@@ -101,7 +105,7 @@ fn pages_of(errors: BTreeMap<u16, (String, Span)>) -> BTreeMap<u16, String> {
 
 /// Makes a route; `None` if it has no action, which is an error.
 fn route_of(draft: RouteDraft) -> Option<Route> {
-    let RouteDraft { path, pattern, is_internal, actions, fastcgi, shared, .. } = draft;
+    let RouteDraft { path, pattern, is_internal, log, actions, fastcgi, shared, .. } = draft;
     let action = actions.into_iter().next().map(|(action, _)| action);
     let mut action = match (action, fastcgi) {
         (Some(Action::Files(files)), Some((fastcgi, _))) => {
@@ -126,6 +130,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         path: path.0,
         pattern: pattern.map(|(pattern, _)| pattern),
         is_internal,
+        log: log.map(|(log, _)| log),
         access: shared.access,
         limits: shared.limits,
         headers: shared.headers,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Mode;
 
+use crate::datagrams;
 use crate::location::Location;
 use config::errno::words;
 use config::{Log, LogTarget};
@@ -38,6 +39,9 @@ impl OpenLogs {
 ///
 /// A message for the operator that names the file.
 pub fn open(target: &LogTarget) -> Result<OwnedFd, String> {
+    if let LogTarget::Syslog(path) | LogTarget::Journald(path) = target {
+        return datagrams::open(path);
+    }
     let LogTarget::File(path) = target else {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         return stdout.map_err(|error| format!("cannot log to standard output: {error}"));

@@ -5,9 +5,11 @@
 //! a disk. If the client leaves before the response begins, its record has the status 499. A log is looked at when its
 //! lines are due, so idle logs cost nothing.
 
+mod datagrams;
 pub mod files;
 mod line;
 pub mod location;
+mod outlet;
 pub mod say;
 mod sink;
 
@@ -17,10 +19,13 @@ use std::rc::Rc;
 
 use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 
-use config::{Log, LogTarget};
+use config::{Log, Sample};
+use http::Status;
 use line::{Clock, Line};
+use outlet::Outlet;
 use session::network::Origin;
 pub use session::record::{Began, Cut, LogId, Record, Recording};
+use session::request_id::Seed;
 pub use sink::Sink;
 
 /// All logs of a worker.
@@ -38,17 +43,39 @@ pub struct Logs {
     complaints: Vec<String>,
     clock: Clock,
     line: Vec<u8>,
+    /// The random bits of which the ids of requests are made.
+    seed: Seed,
+    /// The number of the process, for messages to syslog.
+    process: u32,
 }
 
 #[derive(Debug)]
 struct OpenLog {
     id: LogId,
     log: Log,
-    sink: Sink,
+    outlet: Outlet,
     /// The number of the log's dropped lines that [`Logs::dropped`] includes.
     counted: u64,
     /// True if the log is in [`Logs::waiting`].
     is_waiting: bool,
+    /// The part of a line that is due, in millionths.
+    owed: u32,
+}
+
+impl OpenLog {
+    /// Returns whether a response with this status has a line.
+    fn wants(&mut self, status: Status) -> bool {
+        let Log { statuses, sample, .. } = &self.log;
+        if !statuses.is_empty() && !statuses.iter().any(|one| one.has(status.code())) {
+            return false;
+        }
+        self.owed += sample.of_million;
+        let is_due = self.owed >= Sample::ALL;
+        if is_due {
+            self.owed -= Sample::ALL;
+        }
+        is_due
+    }
 }
 
 impl Logs {
@@ -63,7 +90,14 @@ impl Logs {
             complaints: Vec::new(),
             clock: Clock::at(0),
             line: Vec::new(),
+            seed: Seed::default(),
+            process: std::process::id(),
         }
+    }
+
+    /// Has the ids of requests made of these random bits.
+    pub const fn set_seed(&mut self, seed: Seed) {
+        self.seed = seed;
     }
 
     /// Opens a log. If the log is open already, the file replaces the earlier one.
@@ -71,18 +105,14 @@ impl Logs {
         if let Some(key) = self.by_log.get(log).copied()
             && let Some(open) = self.all.get_mut(key)
         {
-            open.sink.replace(file, now);
+            open.outlet.replace(file, now);
             return self.look_after(key, now);
         }
-        let (is_file, name) = match &log.target {
-            LogTarget::File(path) => (true, path.display().to_string()),
-            LogTarget::None | LogTarget::Stdout => (false, "standard output".to_owned()),
-        };
         let token = self.token;
         let key = self.all.insert_with(|key| {
-            let sink = Sink::new(Some(file), token + key.to_bits(), &name, is_file);
+            let outlet = Outlet::new(&log.target, file, token + key.to_bits());
             let (id, log) = (LogId(Rc::new(key)), log.clone());
-            OpenLog { id, log, sink, counted: 0, is_waiting: false }
+            OpenLog { id, log, outlet, counted: 0, is_waiting: false, owed: 0 }
         });
         self.by_log.insert(log.clone(), key);
     }
@@ -99,7 +129,7 @@ impl Logs {
         by_log.retain(|_, key| {
             let is_used = all
                 .get(*key)
-                .is_some_and(|open| Rc::strong_count(&open.id.0) > 1 || !open.sink.is_quiet());
+                .is_some_and(|open| Rc::strong_count(&open.id.0) > 1 || !open.outlet.is_quiet());
             if !is_used {
                 all.remove(*key);
             }
@@ -126,17 +156,18 @@ impl Logs {
         let Some(id) = &record.recording.log else { return };
         // A log stays open as long as something refers to its id.
         let Some(open) = self.all.get_mut(*id.0) else { return };
+        if !open.wants(record.status) {
+            return;
+        }
         self.line.clear();
         let peer = origin.client().map_or("-", |client| &*client.name);
         let forwarded = record.client.map(|client| client.to_string());
         let client = forwarded.as_deref().unwrap_or(peer);
         let (handshake, duration) = (origin.handshake(), now.since(record.began));
-        let line = Line { record, peer, client, handshake, bytes, duration, cut };
-        line.write(open.log.format, &mut self.clock, &mut self.line);
-        open.sink.add(&self.line, now);
-        if open.sink.is_full() {
-            open.sink.write(ring, now);
-        }
+        let (seed, process) = (self.seed, self.process);
+        let line = Line { record, peer, client, handshake, bytes, duration, cut, seed, process };
+        line.write_for(&open.log, &mut self.clock, &mut self.line);
+        open.outlet.add(ring, &self.line, now);
         self.look_after(*id.0, now);
     }
 
@@ -145,7 +176,7 @@ impl Logs {
         let key = Key::from_bits(completion.token - self.token);
         // If the last write of a log was given up, the log may be closed.
         let Some(open) = self.all.get_mut(key) else { return };
-        open.sink.written(ring, completion, now);
+        open.outlet.written(ring, completion, now);
         self.look_after(key, now);
     }
 
@@ -159,7 +190,7 @@ impl Logs {
             let key = Key::from_bits(key);
             if let Some(open) = self.all.get_mut(key) {
                 open.is_waiting = false;
-                open.sink.flush(ring, now);
+                open.outlet.flush(ring, now);
                 self.look_after(key, now);
             }
         }
@@ -170,14 +201,14 @@ impl Logs {
     fn look_after(&mut self, key: Key, now: Time) {
         let Some(open) = self.all.get_mut(key) else { return };
         if !open.is_waiting
-            && let Some(due) = open.sink.due()
+            && let Some(due) = open.outlet.due()
         {
             open.is_waiting = true;
             self.waiting.push(Reverse((due.max(now), key.to_bits())));
         }
-        let dropped = open.sink.dropped();
+        let dropped = open.outlet.dropped();
         self.dropped += dropped - core::mem::replace(&mut open.counted, dropped);
-        self.complaints.extend(open.sink.complaint());
+        self.complaints.extend(open.outlet.complaint());
     }
 
     /// The next message about lost lines that has to be reported.
@@ -192,7 +223,7 @@ impl Logs {
 
     /// Lines that were dropped and not reported, and lines that still wait.
     pub fn lost(&self) -> u64 {
-        self.all.iter().map(|(_, open)| open.sink.lost()).sum()
+        self.all.iter().map(|(_, open)| open.outlet.lost()).sum()
     }
 
     /// Writes the waiting lines at once, for the end of a worker; returns true if none is left.
@@ -200,9 +231,9 @@ impl Logs {
         let keys: Vec<_> = self.all.keys().collect();
         let mut is_quiet = true;
         for key in keys {
-            let Some(OpenLog { sink, .. }) = self.all.get_mut(key) else { continue };
-            sink.hurry(ring, now);
-            is_quiet &= sink.is_quiet();
+            let Some(OpenLog { outlet, .. }) = self.all.get_mut(key) else { continue };
+            outlet.hurry(ring, now);
+            is_quiet &= outlet.is_quiet();
         }
         is_quiet
     }
@@ -214,17 +245,16 @@ mod tests {
     use core::time::Duration;
     use std::fs::{self, File};
 
-    use http::Status;
     use ring::Choice;
 
     use super::*;
-    use config::LogFormat;
+    use config::{LogFormat, LogTarget};
 
     const TOKEN: Token = 7 << 56;
 
     fn record(log: &LogId, site: &str) -> Box<Record> {
         let log = Some(log.clone());
-        let recording = Recording { site: site.into(), log, label: None };
+        let recording = Recording { site: site.into(), log, label: None, shows_more: true };
         let began = Began { at: Time::default(), unix_ms: 0, disk_wait: Duration::ZERO };
         Record::new(Rc::new(recording), None, Status::BadRequest, began)
     }
@@ -236,7 +266,7 @@ mod tests {
     /// Waits until all lines have been written, as a worker does.
     fn settle(logs: &mut Logs, ring: &mut Ring) {
         let (mut completions, began) = (Vec::new(), ring.now());
-        while logs.all.iter().any(|(_, open)| !open.sink.is_quiet()) {
+        while logs.all.iter().any(|(_, open)| !open.outlet.is_quiet()) {
             assert!(ring.now().since(began) < Duration::from_secs(10), "{logs:?}");
             let now = ring.now();
             let due = logs.flush(ring, now);
@@ -253,7 +283,8 @@ mod tests {
         let mut ring = Ring::new(Choice::Epoll).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let log = |name, format| Log { target: LogTarget::File(path(name)), format };
+        let log =
+            |name, format| Log { target: LogTarget::File(path(name)), format, ..Log::default() };
         let (a, json) = (log("a", LogFormat::Common), log("a", LogFormat::Json));
         let b = log("b", LogFormat::Json);
         let mut logs = Logs::new(TOKEN);

@@ -8,9 +8,10 @@ use std::io::Write as _;
 use http::date;
 
 use super::{Cut, Record};
-use config::LogFormat;
 use config::text::{escape_json, is_plain_json};
+use config::{Log, LogFormat, LogTarget, OwnFormat, Piece, Variable};
 use session::network::Handshake;
+use session::request_id::{RequestId, Seed};
 
 /// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,10 @@ pub(super) struct Line<'a> {
     pub(super) bytes: u64,
     pub(super) duration: Duration,
     pub(super) cut: Option<Cut>,
+    /// The random bits of which the ids of requests are made.
+    pub(super) seed: Seed,
+    /// The number of the process.
+    pub(super) process: u32,
 }
 
 /// The text of a second, which most lines share with earlier lines.
@@ -36,22 +41,74 @@ pub(super) struct Clock {
     rfc3339: [u8; date::RFC3339_LEN],
     /// `06/Nov/1994:08:49:37 +0000`
     common: [u8; COMMON_LEN],
+    /// `Nov  6 08:49:37`
+    syslog: [u8; SYSLOG_LEN],
 }
 
 const COMMON_LEN: usize = 26;
+const SYSLOG_LEN: usize = 15;
+
+/// The fields of an entry in the journal, beside its message.
+const JOURNAL: [(&[u8], Variable); 8] = [
+    (b"SAMUM_SITE=", Variable::Site),
+    (b"SAMUM_CLIENT=", Variable::Client),
+    (b"SAMUM_METHOD=", Variable::Method),
+    (b"SAMUM_HOST=", Variable::Host),
+    (b"SAMUM_PATH=", Variable::Path),
+    (b"SAMUM_STATUS=", Variable::Status),
+    (b"SAMUM_REQUEST_ID=", Variable::RequestId),
+    (b"SAMUM_REASON=", Variable::Reason),
+];
 
 impl Line<'_> {
-    /// Writes the line, with its end.
-    pub(super) fn write(&self, format: LogFormat, clock: &mut Clock, out: &mut Vec<u8>) {
+    /// Writes the line of a log: with its end for a file, or as a message for a daemon.
+    pub(super) fn write_for(&self, log: &Log, clock: &mut Clock, out: &mut Vec<u8>) {
+        match &log.target {
+            LogTarget::Syslog(_) => {
+                self.turn(clock);
+                // The facility `daemon` and the severity `info`.
+                out.extend_from_slice(b"<30>");
+                out.extend_from_slice(&clock.syslog);
+                let _ = write!(out, " {}[{}]: ", config::NAME, self.process);
+                self.write(&log.format, clock, out);
+                out.pop();
+            }
+            LogTarget::Journald(_) => {
+                out.extend_from_slice(b"MESSAGE=");
+                self.write(&log.format, clock, out);
+                out.extend_from_slice(b"PRIORITY=6\nSYSLOG_IDENTIFIER=");
+                out.extend_from_slice(config::NAME.as_bytes());
+                out.push(b'\n');
+                for (name, variable) in JOURNAL {
+                    out.extend_from_slice(name);
+                    // No value has the end of a line.
+                    self.push_variable(variable, clock, out);
+                    out.push(b'\n');
+                }
+            }
+            LogTarget::None | LogTarget::Stdout | LogTarget::File(_) => {
+                self.write(&log.format, clock, out);
+            }
+        }
+    }
+
+    /// Has the clock show the time of the request.
+    fn turn(&self, clock: &mut Clock) {
         let second = self.record.unix_ms.div_euclid(1000);
         if clock.second != second {
             *clock = Clock::at(second);
         }
+    }
+
+    /// Writes the line, with its end.
+    pub(super) fn write(&self, format: &LogFormat, clock: &mut Clock, out: &mut Vec<u8>) {
+        self.turn(clock);
         match format {
             LogFormat::Common | LogFormat::Combined => {
-                self.write_common(format == LogFormat::Combined, clock, out);
+                self.write_common(*format == LogFormat::Combined, clock, out);
             }
             LogFormat::Json => self.write_json(clock, out),
+            LogFormat::Own(own) => self.write_own(own, clock, out),
         }
         out.push(b'\n');
     }
@@ -77,7 +134,7 @@ impl Line<'_> {
     }
 
     fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
-        let Self { record, peer, client, handshake, bytes, duration, cut } = *self;
+        let Self { record, peer, client, handshake, bytes, duration, cut, .. } = *self;
         let text = &record.text;
         begin_json(record.unix_ms, &clock.rfc3339, "request", out);
         for (name, value) in [
@@ -106,9 +163,41 @@ impl Line<'_> {
             out.extend_from_slice(name);
             push_json(value, out);
         }
+        for (name, value) in [
+            (&b"\",\"host\":\""[..], text.host()),
+            (b"\",\"version\":\"", text.version()),
+            (b"\",\"request_id\":\"", self.id().as_bytes()),
+        ] {
+            out.extend_from_slice(name);
+            push_json(value, out);
+        }
+        out.extend_from_slice(b"\",\"connection\":");
+        push_number(record.ticket.connection, 1, out);
+        out.extend_from_slice(b",\"request_bytes\":");
+        push_number(record.request_bytes, 1, out);
+        if let Some(upstream) = &record.upstream {
+            out.extend_from_slice(b",\"upstream\":\"");
+            push_json(upstream.name.as_bytes(), out);
+            out.push(b'"');
+            for (name, time) in [
+                (&b",\"upstream_connect_seconds\":"[..], upstream.connect),
+                (b",\"upstream_head_seconds\":", Some(upstream.head)),
+                (b",\"upstream_body_seconds\":", upstream.body.get()),
+            ] {
+                if let Some(time) = time {
+                    out.extend_from_slice(name);
+                    push_seconds(time, out);
+                }
+            }
+        }
+        if !text.trace().is_empty() {
+            out.extend_from_slice(b",\"traceparent\":\"");
+            push_json(text.trace(), out);
+            out.push(b'"');
+        }
         if let Some(handshake) = handshake {
             for (name, value) in [
-                (&b"\",\"tls\":\""[..], Some(handshake.version())),
+                (&b",\"tls\":\""[..], Some(handshake.version())),
                 (b"\",\"cipher\":\"", Some(handshake.cipher().unwrap_or_default())),
                 (b"\",\"sni\":\"", Some(handshake.server_name().unwrap_or_default())),
                 (b"\",\"tls_client\":\"", handshake.client()),
@@ -118,8 +207,8 @@ impl Line<'_> {
                     push_json(value.as_bytes(), out);
                 }
             }
+            out.push(b'"');
         }
-        out.push(b'"');
         if let Some(reason) = &record.reason {
             out.extend_from_slice(b",\"reason\":\"");
             push_json(reason.to_string().as_bytes(), out);
@@ -134,6 +223,87 @@ impl Line<'_> {
     }
 }
 
+impl Line<'_> {
+    /// The id of the request.
+    pub(super) fn id(&self) -> RequestId {
+        RequestId::kept(self.record.text.given_id(), self.seed, self.record.ticket)
+    }
+
+    /// Writes a line in a format of one's own. No value can end the line or a quoted part of it.
+    fn write_own(&self, own: &OwnFormat, clock: &Clock, out: &mut Vec<u8>) {
+        for piece in own.pieces() {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Variable(variable) => {
+                    let before = out.len();
+                    self.push_variable(*variable, clock, out);
+                    if out.len() == before {
+                        out.push(b'-');
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the value of a variable; nothing if there is none.
+    pub(super) fn push_variable(&self, variable: Variable, clock: &Clock, out: &mut Vec<u8>) {
+        let Self { record, peer, client, handshake, bytes, duration, cut, .. } = *self;
+        let text = &record.text;
+        let upstream = record.upstream.as_deref();
+        let seconds = |time: Option<Duration>, out: &mut Vec<u8>| {
+            if let Some(time) = time {
+                push_seconds(time, out);
+            }
+        };
+        match variable {
+            Variable::Bytes => push_number(bytes, 1, out),
+            Variable::Client => escape(client.as_bytes(), out),
+            Variable::Connection => push_number(record.ticket.connection, 1, out),
+            Variable::Cut => out.extend_from_slice(cut.map_or("", Cut::text).as_bytes()),
+            Variable::DiskSeconds => push_seconds(record.disk_wait, out),
+            Variable::Host => escape(text.host(), out),
+            Variable::Method => escape(text.method(), out),
+            Variable::Path => escape(text.path(), out),
+            Variable::Peer => escape(peer.as_bytes(), out),
+            Variable::Query => escape(text.query(), out),
+            Variable::Reason => {
+                if let Some(reason) = &record.reason {
+                    escape(reason.to_string().as_bytes(), out);
+                }
+            }
+            Variable::Referer => escape(text.referer(), out),
+            Variable::Request => escape(text.request(), out),
+            Variable::RequestBytes => push_number(record.request_bytes, 1, out),
+            Variable::RequestId => out.extend_from_slice(self.id().as_bytes()),
+            Variable::Scheme => out.extend_from_slice(record.scheme.text().as_bytes()),
+            Variable::Seconds => push_seconds(duration, out),
+            Variable::Site => escape(record.recording.site.as_bytes(), out),
+            Variable::Status => push_number(u64::from(record.status.code()), 1, out),
+            Variable::Time => push_time(record.unix_ms, &clock.rfc3339, out),
+            Variable::TlsCipher => {
+                escape(handshake.and_then(|tls| tls.cipher()).unwrap_or_default().as_bytes(), out);
+            }
+            Variable::TlsClient => {
+                escape(handshake.and_then(|tls| tls.client()).unwrap_or_default().as_bytes(), out);
+            }
+            Variable::TlsServerName => {
+                let name = handshake.and_then(|tls| tls.server_name());
+                escape(name.unwrap_or_default().as_bytes(), out);
+            }
+            Variable::TlsVersion => {
+                escape(handshake.map_or("", |tls| tls.version()).as_bytes(), out);
+            }
+            Variable::Traceparent => escape(text.trace(), out),
+            Variable::Upstream => escape(upstream.map_or("", |one| &one.name).as_bytes(), out),
+            Variable::UpstreamConnectSeconds => seconds(upstream.and_then(|one| one.connect), out),
+            Variable::UpstreamHeadSeconds => seconds(upstream.map(|one| one.head), out),
+            Variable::UpstreamBodySeconds => seconds(upstream.and_then(|one| one.body.get()), out),
+            Variable::UserAgent => escape(text.user_agent(), out),
+            Variable::Version => escape(text.version(), out),
+        }
+    }
+}
+
 impl Clock {
     /// The text of a second since 1970.
     pub(super) fn at(second: i64) -> Self {
@@ -143,7 +313,14 @@ impl Clock {
         for (to, from) in [(0..2, 5..7), (3..6, 8..11), (7..11, 12..16), (12..20, 17..25)] {
             common[to].copy_from_slice(&date[from]);
         }
-        Self { second, rfc3339: date::rfc3339(second), common }
+        let mut syslog = *b"Jan  0 00:00:00";
+        for (to, from) in [(0..3, 8..11), (4..6, 5..7), (7..15, 17..25)] {
+            syslog[to].copy_from_slice(&date[from]);
+        }
+        if syslog[4] == b'0' {
+            syslog[4] = b' ';
+        }
+        Self { second, rfc3339: date::rfc3339(second), common, syslog }
     }
 }
 
@@ -160,12 +337,18 @@ pub(crate) fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
 /// The members that all lines have.
 fn begin_json(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
+    push_time(unix_ms, rfc3339, out);
+    out.extend_from_slice(b"\",\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.push(b'"');
+}
+
+/// Writes a time as RFC 3339 has it.
+fn push_time(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], out: &mut Vec<u8>) {
     out.extend_from_slice(rfc3339);
     out.push(b'.');
     push_number(unix_ms.rem_euclid(1000).unsigned_abs(), 3, out);
-    out.extend_from_slice(b"Z\",\"kind\":\"");
-    out.extend_from_slice(kind.as_bytes());
-    out.push(b'"');
+    out.push(b'Z');
 }
 
 /// Escapes text of a client for a JSON string, so that it cannot end the string.
@@ -226,7 +409,7 @@ mod tests {
 
     fn record() -> Box<Record> {
         let log = Some(LogId(Rc::new(ring::Key::NONE)));
-        let recording = Recording { site: "a.example".into(), log, label: None };
+        let recording = Recording { site: "a.example".into(), log, label: None, shows_more: true };
         let target = Target::Origin { path: b"/\"a", query: Some(b"b\xff") };
         let (version, index) = (Version::Http11, FieldIndex::EMPTY);
         let head = Head::new(Method::Get, target, version, None, b"", index);
@@ -244,8 +427,19 @@ mod tests {
         let duration = Duration::from_millis(1_002_003);
         let (mut clock, mut out) = (Clock::at(0), Vec::new());
         let (peer, client) = ("::1", "192.0.2.1");
-        let line = Line { record: &record, peer, client, handshake, bytes: 77, duration, cut };
-        line.write(format, &mut clock, &mut out);
+        let seed = Seed::default();
+        let line = Line {
+            record: &record,
+            peer,
+            client,
+            handshake,
+            bytes: 77,
+            duration,
+            cut,
+            seed,
+            process: 7,
+        };
+        line.write(&format, &mut clock, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -262,7 +456,8 @@ mod tests {
         let json = "{\"time\":\"1994-11-06T08:49:37.042Z\",\"kind\":\"request\",\"site\":\"a.example\",\
                     \"peer\":\"::1\",\"client\":\"192.0.2.1\",\"method\":\"GET\",\"path\":\"/\\\"a\",\
                     \"request\":\"GET /\\\"a?b\u{fffd} HTTP/1.1\",\"status\":206,\"bytes\":77,\
-                    \"seconds\":1002.003000,\"disk_seconds\":0.001500,\"referer\":\"\",\"user_agent\":\"\"";
+                    \"seconds\":1002.003000,\"disk_seconds\":0.001500,\"referer\":\"\",\"user_agent\":\"\",\"host\":\"\",\"version\":\"HTTP/1.1\",\
+                    \"request_id\":\"e220a8397b1dcdafa706dd2f4d197e6f\",\"connection\":0,\"request_bytes\":23";
         assert_eq!(line(LogFormat::Json, None), format!("{json}}}\n"));
         assert_eq!(
             line(LogFormat::Json, Some(Cut::Client)),
@@ -317,7 +512,7 @@ mod tests {
             let found = line_of(LogFormat::Json, Some(&said), Some(Cut::Client));
             assert_eq!(found, format!("{plain}{expected},\"cut\":\"client\"}}\n"));
             for format in [LogFormat::Common, LogFormat::Combined] {
-                assert_eq!(line_of(format, Some(&said), None), line(format, None));
+                assert_eq!(line_of(format.clone(), Some(&said), None), line(format, None));
             }
         }
     }
@@ -357,5 +552,6 @@ mod tests {
     #[test]
     fn times_have_the_form_of_the_common_log_format() {
         assert_eq!(Clock::at(784_111_777).common, *b"06/Nov/1994:08:49:37 +0000");
+        assert_eq!(Clock::at(784_111_777).syslog, *b"Nov  6 08:49:37");
     }
 }

@@ -168,7 +168,8 @@ impl Series {
 }
 
 impl SchemeLabel {
-    pub(super) const fn text(self) -> &'static str {
+    /// The scheme: `http` or `https`.
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",

@@ -142,10 +142,13 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
     let control = config.server.control.clone().map(Thing::Control);
     let interfaces = config.server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
     let of_sites = config.sites.iter().flat_map(|site| {
-        let log = match &site.log.target {
+        let logs = site.routes.iter().filter_map(|route| route.log.as_ref());
+        let logs = logs.chain([&site.log]).filter_map(|log| match &log.target {
             LogTarget::File(path) => Some(Thing::Log(path.clone())),
-            LogTarget::None | LogTarget::Stdout => None,
-        };
+            LogTarget::None | LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journald(_) => {
+                None
+            }
+        });
         let of_routes = site.routes.iter().filter_map(|route| match &route.action {
             Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
                 Some(Thing::Directory(files.root.clone()))
@@ -174,7 +177,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             Some(Thing::Path(files.root.clone(), route.path.clone()))
         });
         let addresses = site.listen.iter().map(|listen| Thing::Address(listen.address.clone()));
-        addresses.chain(log).chain(of_routes).chain(of_paths).chain(of_buffers)
+        addresses.chain(logs).chain(of_routes).chain(of_paths).chain(of_buffers)
     });
     let account = config.server.user.clone().map(Thing::Account);
     control.into_iter().chain(account).chain(interfaces).chain(of_sites)

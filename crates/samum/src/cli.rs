@@ -506,6 +506,10 @@ impl Serve {
         for site in &mut config.sites {
             set(&mut site.log.target, target.as_ref());
             set(&mut site.log.format, self.log_format.as_ref());
+            for log in site.routes.iter_mut().filter_map(|route| route.log.as_mut()) {
+                set(&mut log.target, target.as_ref());
+                set(&mut log.format, self.log_format.as_ref());
+            }
         }
         if self.log_format.is_some()
             && config.sites.iter().all(|site| site.log.target == LogTarget::None)

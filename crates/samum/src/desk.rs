@@ -102,14 +102,16 @@ impl Desk {
         snapshot: &Snapshot,
     ) -> Vec<Option<Rc<Recording>>> {
         let Self { logs, meters, .. } = self;
-        let sites = snapshot.records();
+        let places = snapshot.records();
+        let sites = &places[..snapshot.sites_len()];
         cx.counts = snapshot.shows_metrics();
         let counted = if cx.counts { sites } else { &[] };
-        let labels = meters.configure(counted.iter().map(|(name, _)| &name[..]));
-        let recordings = sites.iter().enumerate().map(|(index, (name, log))| {
-            let (log, label) = (logs.id(log), labels.get(index).copied());
+        let labels = meters.configure(counted.iter().map(|place| &place.name[..]));
+        let recordings = places.iter().map(|place| {
+            let (log, label) = (logs.id(&place.log), labels.get(place.site).copied());
             let is_recorded = log.is_some() || label.is_some();
-            is_recorded.then(|| Rc::new(Recording { site: name[..].into(), log, label }))
+            let (site, shows_more) = (place.name[..].into(), place.shows_more());
+            is_recorded.then(|| Rc::new(Recording { site, log, label, shows_more }))
         });
         let recordings: Vec<_> = recordings.collect();
         logs.close_unused();

@@ -219,7 +219,10 @@ impl Reloader {
         for log in next.logs().into_iter().filter(|log| !served.contains(log)) {
             let file = files::open(&log.target).map_err(|why| match &log.target {
                 LogTarget::File(path) => loaded.error(&Thing::Log(path.clone()), &why).to_string(),
-                LogTarget::None | LogTarget::Stdout => why,
+                LogTarget::None
+                | LogTarget::Stdout
+                | LogTarget::Syslog(_)
+                | LogTarget::Journald(_) => why,
             })?;
             for logs in &mut all {
                 let file = file.try_clone();

@@ -68,10 +68,15 @@ impl Serving {
         Self { recordings, ..self }
     }
 
-    /// The record of a site's requests, if they are recorded.
+    /// The place where the requests of a site or of its route are recorded, if they are.
     #[inline]
-    pub(crate) fn recording(&self, site: SiteId) -> Option<Rc<Recording>> {
-        self.recordings.get(site.index())?.clone()
+    pub(crate) fn recording(&self, destination: Destination) -> Option<Rc<Recording>> {
+        if self.recordings.is_empty() {
+            return None;
+        }
+        let Destination { site, route } = destination;
+        let own = route.and_then(|id| self.snapshot.routes[id.index()].record);
+        self.recordings.get(own.unwrap_or(site.index()))?.clone()
     }
 
     /// Returns the site of a request, by its listener and its host; `None` if the configuration does not have the
@@ -382,7 +387,13 @@ impl Servings {
 impl Recorder for Servings {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
         let (serving, site) = self.of_refused(listener, head);
-        serving.recording(site)
+        serving.recording(Destination { site, route: None })
+    }
+
+    fn trusts(&self, own: Option<Option<IpAddr>>) -> bool {
+        let now = self.now.borrow();
+        let proxies = now.snapshot.proxies();
+        !proxies.is_empty() && own.is_some_and(|peer| proxies.trusts(peer))
     }
 
     fn scheme(&self, own: Scheme, client: Option<Option<IpAddr>>, head: &Head<'_>) -> Scheme {

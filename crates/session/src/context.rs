@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
 use crate::record::Recording;
+use crate::request_id::Seed;
 use config::Tuning;
 use metrics::Stats;
 
@@ -50,6 +51,8 @@ pub struct Context {
     pub takes: Option<Takes>,
     /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
+    /// The random bits of which the ids of requests are made.
+    pub id_seed: Seed,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
@@ -65,6 +68,11 @@ pub trait Recorder: fmt::Debug {
     /// connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for. A forged field
     /// names no client.
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
+
+    /// Returns whether the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default none is.
+    fn trusts(&self, _own: Option<Option<IpAddr>>) -> bool {
+        false
+    }
 
     /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
     /// `client` is as for [`client`](Self::client). By default nobody is believed.
@@ -115,6 +123,9 @@ impl Context {
             budget,
             takes: Some(Takes::Files),
             other_protocol: None,
+            id_seed: Seed(
+                [RandomState::new(), RandomState::new()].map(|state| state.hash_one(0_u8)),
+            ),
             tokens: (RandomState::new(), 0),
         }
     }

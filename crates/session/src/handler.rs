@@ -30,8 +30,9 @@ pub use crate::files::{Finished, Whole};
 use crate::forwarded::Scheme;
 use crate::network::Origin;
 use crate::reason::Reason;
-use crate::record::Recording;
+use crate::record::{Recording, UpstreamTimes};
 use crate::shell::Shell;
+pub use crate::ticket::Ticket;
 
 /// The part of a worker that answers requests.
 pub trait Handler {
@@ -117,16 +118,6 @@ pub trait Handler {
     fn end(&mut self) {}
 }
 
-/// Names a request whose answer comes later. The caller chooses the two numbers; who
-/// answers returns them with the answer and gives them no meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket {
-    /// The first number: the connection.
-    pub connection: u64,
-    /// The second number: the request on it.
-    pub request: u32,
-}
-
 /// A request, and where it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -193,6 +184,10 @@ pub struct Response<'a> {
     pub hsts: Option<&'a FieldSection<'static>>,
     /// The reason for the operator, if the response is an error of the server.
     pub reason: Option<&'a Reason>,
+    /// The upstream that has answered, if there is a log.
+    pub upstream: Option<&'a Rc<UpstreamTimes>>,
+    /// True if it is a page of the server's own for an error, which shows the id of its request.
+    pub shows_id: bool,
 }
 
 /// The terms on which a response is sent, beside its bytes.
@@ -212,6 +207,10 @@ pub struct Terms {
     pub rate: Option<NonZeroU64>,
     /// The scheme that the client has asked for, if metrics or `hsts` need it; otherwise `http`.
     pub scheme: Scheme,
+    /// The request, if there is a log.
+    pub ticket: Ticket,
+    /// True if the peer is believed when it names the id of the request.
+    pub is_trusted: bool,
 }
 
 impl Terms {
@@ -224,6 +223,8 @@ impl Terms {
         is_last: false,
         rate: None,
         scheme: Scheme::Http,
+        ticket: Ticket { connection: 0, request: 0 },
+        is_trusted: false,
     };
 }
 
@@ -255,6 +256,8 @@ impl<'a> Response<'a> {
             terms: Terms::DEFAULT,
             hsts: None,
             reason: None,
+            upstream: None,
+            shows_id: false,
         }
     }
 
@@ -268,7 +271,14 @@ impl<'a> Response<'a> {
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
-        Self { form: Form::Whole(whole), terms: Terms::DEFAULT, hsts: None, reason: None }
+        Self {
+            form: Form::Whole(whole),
+            terms: Terms::DEFAULT,
+            hsts: None,
+            reason: None,
+            upstream: None,
+            shows_id: false,
+        }
     }
 
     /// The same response, prepared for HTTP/1.1 and a client whose connection stays open. It is a cache beside the
@@ -396,6 +406,11 @@ impl Body {
     /// Returns whether a part is made while it is sent.
     pub fn has_producer(&self) -> bool {
         self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
+    }
+
+    /// The first part.
+    pub const fn first_mut(&mut self) -> Option<&mut Part> {
+        self.first.as_mut()
     }
 
     /// The number of parts behind the first.

@@ -21,8 +21,10 @@ pub mod page;
 pub mod proxy_protocol;
 pub mod reason;
 pub mod record;
+pub mod request_id;
 mod session;
 pub mod shell;
+mod ticket;
 pub mod wheel;
 
 pub use session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};

@@ -4,6 +4,7 @@ use http::{Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use crate::handler::{Body, Part, Response};
+use crate::request_id::RequestId;
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
 /// Seconds after which a client may try again, if a resource cannot be served at the moment.
@@ -23,12 +24,16 @@ pub fn bare(status: Status) -> ResponseHead<'static> {
 
 /// Makes the response to a refused request.
 pub fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
-    page(&format!("The request was refused: {}.", reject.reason), true, bare)
+    let mut response = page(&format!("The request was refused: {}.", reject.reason), true, bare);
+    response.shows_id = true;
+    response
 }
 
 /// Makes the response to a request that failed.
 pub fn error(bare: ResponseHead<'_>) -> Response<'_> {
-    page(explanation(bare.status), true, bare)
+    let mut response = page(explanation(bare.status), true, bare);
+    response.shows_id = true;
+    response
 }
 
 /// Makes the response to a request that is to be sent elsewhere.
@@ -64,6 +69,22 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
         ..bare
     };
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
+}
+
+/// Shows the id of its request on a page for an error.
+#[cold]
+pub fn show_id(response: &mut Response<'_>, id: &RequestId) {
+    const END: &[u8] = b"</body></html>\n";
+    let made = response.made();
+    let Some(Part::Piece(Piece::Bytes(bytes))) = made.body.first_mut() else { return };
+    if let Some(len) = bytes.strip_suffix(END).map(<[u8]>::len) {
+        bytes.truncate(len);
+        bytes.extend_from_slice(b"<p>Request <code>");
+        bytes.extend_from_slice(id.as_bytes());
+        bytes.extend_from_slice(b"</code></p>");
+        bytes.extend_from_slice(END);
+        made.head.content_length = Some(bytes.len() as u64);
+    }
 }
 
 /// An explanation of a status for the user of a browser.

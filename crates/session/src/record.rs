@@ -1,16 +1,19 @@
 //! The entries of requests for logs and metrics, kept until their responses have been sent.
 
+use core::cell::Cell;
 use core::net::IpAddr;
 use core::ops::Range;
 use core::time::Duration;
 use std::rc::Rc;
 
-use http::{Field, Head, Status, Target};
+use http::{Field, Framing, Head, Status, Target};
 use ring::{Key, Time};
 use sendfile::Failure;
 
 use crate::forwarded::Scheme;
 use crate::reason::Reason;
+use crate::request_id;
+use crate::ticket::Ticket;
 use metrics::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The number of a log, which stays open as long as there is a clone of it.
@@ -26,6 +29,21 @@ pub struct Recording {
     pub log: Option<LogId>,
     /// The label of the site, if requests are counted.
     pub label: Option<SiteLabel>,
+    /// True if lines of the log have facts that the usual formats leave out: the host, the id of the request, the trace.
+    pub shows_more: bool,
+}
+
+/// The upstream that has answered a request, and the times that it took.
+#[derive(Debug)]
+pub struct UpstreamTimes {
+    /// Its name.
+    pub name: Box<str>,
+    /// The time until the connection was made; none for a connection that was kept.
+    pub connect: Option<Duration>,
+    /// The time from then on until the head of the response had come.
+    pub head: Duration,
+    /// The time from then on until the rest of the response had come, once it has.
+    pub body: Cell<Option<Duration>>,
 }
 
 /// The entry of a request.
@@ -55,6 +73,12 @@ pub struct Record {
     pub body_bytes: u64,
     /// Empty if there is no log.
     pub text: Text,
+    /// The name of the request, of which its id is made.
+    pub ticket: Ticket,
+    /// The upstream that has answered, if one has.
+    pub upstream: Option<Rc<UpstreamTimes>>,
+    /// Bytes of its head, and of its body if the length of that was announced.
+    pub request_bytes: u64,
 }
 
 /// The text of a request that a log shows, in one allocation.
@@ -66,6 +90,20 @@ pub struct Text {
     referer: usize,
     method: usize,
     path: Range<usize>,
+    user_agent: usize,
+    host: usize,
+    id: usize,
+}
+
+/// The facts that a log shows beside the usual ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// None.
+    Nothing,
+    /// All. An id that the request gives does not count.
+    Untrusted,
+    /// All. An id that the request gives counts, because a proxy has given it that is believed.
+    Trusted,
 }
 
 /// The beginning of a request.
@@ -115,7 +153,20 @@ impl Record {
         status: Status,
         began: Began,
     ) -> Box<Self> {
-        let text = if recording.log.is_some() { Text::new(head) } else { Text::default() };
+        let more = if recording.shows_more { More::Untrusted } else { More::Nothing };
+        Self::with(recording, head, status, began, more)
+    }
+
+    /// The same, with what the log shows beside the usual facts.
+    pub fn with(
+        recording: Rc<Recording>,
+        head: Option<&Head<'_>>,
+        status: Status,
+        began: Began,
+        more: More,
+    ) -> Box<Self> {
+        let text = if recording.log.is_some() { Text::new(head, more) } else { Text::default() };
+        let request_bytes = head.filter(|_| recording.log.is_some()).map_or(0, request_bytes);
         let Began { at, unix_ms, disk_wait } = began;
         let method = head.map_or(MethodLabel::NONE, |head| MethodLabel::of(head.method));
         let (body_at, body_bytes) = (0, 0);
@@ -132,6 +183,9 @@ impl Record {
             body_at,
             body_bytes,
             text,
+            ticket: Ticket::default(),
+            upstream: None,
+            request_bytes,
         };
         Box::new(record)
     }
@@ -156,9 +210,11 @@ impl Record {
 }
 
 impl Text {
-    fn new(head: Option<&Head<'_>>) -> Self {
+    fn new(head: Option<&Head<'_>>, more: More) -> Self {
         let Some(head) = head else {
-            return Self { bytes: b"-".to_vec(), request: 1, referer: 1, ..Self::default() };
+            let bytes = b"-".to_vec();
+            let (user_agent, host, id) = (1, 1, 1);
+            return Self { bytes, request: 1, referer: 1, user_agent, host, id, ..Self::default() };
         };
         let referer = head.field(Field::Referer).unwrap_or_default();
         let user_agent = head.field(Field::UserAgent).unwrap_or_default();
@@ -168,15 +224,32 @@ impl Text {
             Target::Asterisk => (1, 0),
             Target::Authority => (head.host().unwrap_or_default().len(), 0),
         };
+        let (host, id, trace) = match more {
+            More::Nothing => (&b""[..], &b""[..], &b""[..]),
+            _ => (
+                head.host().unwrap_or_default(),
+                request_id::given(head).filter(|_| more == More::Trusted).unwrap_or_default(),
+                request_id::trace(head).unwrap_or_default(),
+            ),
+        };
+        let further = host.len() + id.len() + trace.len();
         // Blanks, the question mark and the version have a dozen bytes.
-        let mut bytes =
-            Vec::with_capacity(method + path + query + referer.len() + user_agent.len() + 16);
+        let mut bytes = Vec::with_capacity(
+            method + path + query + referer.len() + user_agent.len() + further + 16,
+        );
         head.request_line(&mut bytes);
         let request = bytes.len();
         bytes.extend_from_slice(referer);
         let referer = bytes.len();
         bytes.extend_from_slice(user_agent);
-        Self { bytes, request, referer, method, path: method + 1..method + 1 + path }
+        let user_agent = bytes.len();
+        bytes.extend_from_slice(host);
+        let host = bytes.len();
+        bytes.extend_from_slice(id);
+        let id = bytes.len();
+        bytes.extend_from_slice(trace);
+        let path = method + 1..method + 1 + path;
+        Self { bytes, request, referer, method, path, user_agent, host, id }
     }
 
     /// The request line; `-` for bytes that were no request.
@@ -201,8 +274,55 @@ impl Text {
 
     /// The value of `User-Agent`.
     pub fn user_agent(&self) -> &[u8] {
-        &self.bytes[self.referer..]
+        &self.bytes[self.referer..self.user_agent]
     }
+
+    /// The requested host; empty if the log does not show it.
+    pub fn host(&self) -> &[u8] {
+        &self.bytes[self.user_agent..self.host]
+    }
+
+    /// The id that a trusted proxy has given; empty if none has.
+    pub fn given_id(&self) -> &[u8] {
+        &self.bytes[self.host..self.id]
+    }
+
+    /// The value of `traceparent`, if it is one.
+    pub fn trace(&self) -> &[u8] {
+        &self.bytes[self.id..]
+    }
+
+    /// The query without its question mark; empty if there is none.
+    pub fn query(&self) -> &[u8] {
+        let behind = self.request().get(self.path.end..).unwrap_or_default();
+        let end = behind.iter().rposition(|byte| *byte == b' ').unwrap_or(behind.len());
+        behind[..end].strip_prefix(b"?").unwrap_or_default()
+    }
+
+    /// The version of HTTP; empty for bytes that were no request.
+    pub fn version(&self) -> &[u8] {
+        let request = self.request();
+        let at = request.iter().rposition(|byte| *byte == b' ');
+        at.map_or(b"", |at| &request[at + 1..])
+    }
+}
+
+/// Bytes of a request: its head, and its body if the length of that was announced.
+fn request_bytes(head: &Head<'_>) -> u64 {
+    let line = match head.target {
+        Target::Origin { path, query } => path.len() + query.map_or(0, |query| query.len() + 1),
+        Target::Asterisk => 1,
+        Target::Authority => head.host().unwrap_or_default().len(),
+    };
+    let method = head.method.as_bytes().len();
+    // Two blanks, the version, and the ends of the request line and of the head.
+    let head_len = method + line + head.lines_len() + "  HTTP/1.1\r\n\r\n".len();
+    let body = match head.framing {
+        Framing::Length(length) => length,
+        Framing::None | Framing::Unknown | Framing::Tunnel => 0,
+    };
+    // A length may be as large as a number can be.
+    body.saturating_add(head_len as u64)
 }
 
 impl Cut {
@@ -238,7 +358,7 @@ mod tests {
 
     fn text(target: Target<'_>, host: Option<&[u8]>) -> Text {
         let (version, index) = (Version::Http11, FieldIndex::EMPTY);
-        Text::new(Some(&Head::new(Method::Get, target, version, host, b"", index)))
+        Text::new(Some(&Head::new(Method::Get, target, version, host, b"", index)), More::Untrusted)
     }
 
     #[test]
@@ -249,7 +369,11 @@ mod tests {
         assert_eq!((origin.referer(), origin.user_agent()), (&b""[..], &b""[..]));
         assert_eq!(text(Target::Asterisk, None).path(), b"*");
         assert_eq!(text(Target::Authority, Some(b"a:80")).path(), b"a:80");
-        let none = Text::new(None);
+        assert_eq!((origin.query(), origin.version()), (&b"c=d"[..], &b"HTTP/1.1"[..]));
+        let hosted = text(Target::Origin { path: b"/", query: None }, Some(b"a:80"));
+        assert_eq!((hosted.query(), hosted.host()), (&b""[..], &b"a:80"[..]));
+        assert_eq!((hosted.given_id(), hosted.trace()), (&b""[..], &b""[..]));
+        let none = Text::new(None, More::Untrusted);
         assert_eq!((none.request(), none.method(), none.path()), (&b"-"[..], &b""[..], &b""[..]));
         assert_eq!((none.referer(), none.user_agent()), (&b""[..], &b""[..]));
     }

@@ -13,9 +13,9 @@ use crate::print::to_toml;
 use crate::{
     Access, Account, Action, Address, Balance, Capture, Cgi, Confine, Congestion, ErrorFormat,
     FileRules, Files, FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https,
-    Interface, Limits, Listen, Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect,
-    RequestHeader, Route, ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls,
-    TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, value,
+    Interface, Limits, Listen, Log, LogFormat, LogTarget, OwnFormat, Peers, Protocol, Rate,
+    Redirect, RequestHeader, Route, Sample, ServerAddress, ServerUrl, Site, StatusSet, Symlinks,
+    Tags, Tls, TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, value,
 };
 
 /// Files in memory.
@@ -389,7 +389,7 @@ fn mistakes_are_explained() {
             site("listen = [{ unix = 's', mode = '600' }, 'unix:s']"),
             "another mode or owner at samum/a.toml:2",
         ),
-        (site("log = { format = 'json' }"), "`log` needs the key `file`"),
+        (site("log = { format = 'json' }"), "expected one of `file`, `syslog` and `journald`"),
         (site("log = { file = 'x', format = 'xml' }"), "expected `common`, `combined` or `json`"),
         (site("allow = ['192.0.2.1/24']"), "bits behind the length"),
         (site("limits = { requests-per-ip = '5 per second' }"), "expected a rate such as 100/s"),
@@ -1164,7 +1164,11 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         }
         "log" => format!(
             "[[site]]\nlog = {{ {}{line} }}\n[[site.route]]\nfiles = 'x'\n",
-            needed("file", "file = 'x'")
+            if ["syslog", "journald"].contains(&name) {
+                String::new()
+            } else {
+                needed("file", "file = 'x'")
+            }
         ),
         "interface" => {
             let own = if name == "gateways" { "addresses = ['10.0.0.1/24'], " } else { "" };
@@ -1443,7 +1447,7 @@ fn route() -> impl Strategy<Value = Route> {
         fields.iter().map(|(name, text)| RequestHeader::new(name, text).unwrap()).collect()
     });
     let fields = fields.prop_map(|fields: Vec<_>| -> Arc<[RequestHeader]> { fields.into() });
-    let flags = (any::<(bool, bool, bool)>(), option::of(1..u64::MAX), fields);
+    let flags = (any::<(bool, bool, bool, bool)>(), option::of(1..u64::MAX), fields);
     let peers = || {
         (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
             let prefixes = prefixes.into_iter().map(Peers::Prefix);
@@ -1454,7 +1458,7 @@ fn route() -> impl Strategy<Value = Route> {
     let which = (path(), option::of(pattern()), flags);
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
-            (path, pattern, ((is_internal, server_timing, half_close), max_body, fields)),
+            (path, pattern, ((is_internal, server_timing, half_close, own_log), max_body, fields)),
             access,
             limits,
             headers,
@@ -1477,6 +1481,11 @@ fn route() -> impl Strategy<Value = Route> {
                     Action::Proxy(_) => fields,
                     _ => Arc::default(),
                 },
+                log: own_log.then(|| Log {
+                    target: LogTarget::Syslog("/dev/log".into()),
+                    format: LogFormat::Own(Arc::new(OwnFormat::new("$status").expect("a format"))),
+                    ..Log::default()
+                }),
                 action,
             }
         },
@@ -1536,7 +1545,11 @@ fn site() -> impl Strategy<Value = Site> {
     ];
     let format =
         prop_oneof![Just(LogFormat::Common), Just(LogFormat::Combined), Just(LogFormat::Json)];
-    let log = (target, format).prop_map(|(target, format)| Log { target, format });
+    let statuses =
+        prop_oneof![Just(Vec::new()), Just(vec![StatusSet::Class(5), StatusSet::One(404)])];
+    let sample = prop_oneof![Just(Sample::default()), Just(Sample { of_million: 10_000 })];
+    let log = (target, format, statuses, sample)
+        .prop_map(|(target, format, statuses, sample)| Log { target, format, statuses, sample });
     let hosts = proptest::collection::vec("([*][.])?[a-z]{1,3}[.]org|\\[2001:db8::[1-9]\\]", 0..3);
     let listen = proptest::collection::vec(listen(), 1..3);
     let routes = proptest::collection::vec(route(), 1..4);

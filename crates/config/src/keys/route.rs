@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::cgi::CGI;
 use super::fastcgi::FASTCGI;
+use super::log::{log_text, read_log_key};
 use super::patterns::read_pattern;
 use super::redirect::REDIRECT;
 use super::servers::{read_applications, read_servers};
@@ -16,8 +17,8 @@ use crate::message::Notes;
 use crate::node::Table;
 use crate::value::{self, quoted};
 use crate::{
-    Action, Cgi, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Redirect, Route, Upstream,
-    upstream,
+    Action, Cgi, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Log, Redirect, Route,
+    Upstream, upstream,
 };
 
 /// The keys of `[[site.route]]` that its site does not have.
@@ -55,6 +56,19 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
             route.pattern = read_pattern(node, notes).map(|pattern| (pattern, node.place));
         },
         write: |route| route.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
+    },
+    Key {
+        name: "log",
+        kind: "path, `-` for standard output, `none`, or table",
+        default: "the log of the site",
+        example: r#"{ file = "/var/log/samum/api.log", status = "5xx" }"#,
+        doc: "The access log of the route, instead of that of the site.",
+        read: |route, node, notes| {
+            let mut log = Log::default();
+            read_log_key(&mut log, node, notes);
+            route.log = Some((log, node.place));
+        },
+        write: |route| route.log.as_ref().map(log_text),
     },
     Key {
         name: "internal",

@@ -468,7 +468,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               value `$client` stands for the address of the client, and `$peer` for the address of the other end of \
               its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the client has \
               asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them; \
-              `$scheme` for `http` or `https`, by the connection or by what a trusted proxy says. \
+              `$scheme` for `http` or `https`, by the connection or by what a trusted proxy says; `$request-id` for \
+              the id of the request, which servers get in `X-Request-Id` anyway. \
               `$tls-client` is the subject of the certificate that the client of the connection has shown, as in \
               `CN=alice,O=Example`; a field that has it is left out of requests of clients on all routes. `$tls-version`, \
               `$tls-cipher` and `$tls-server-name` (SNI) are of the handshake, too; what there is not is empty. \

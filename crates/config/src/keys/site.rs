@@ -1,14 +1,12 @@
 //! The keys of `[[site]]` that its routes do not have.
 
 use super::listen::{listen_text, read_listen};
-use super::log::{LOG, read_log};
+use super::log::{log_text, read_log_key};
 use super::route::read_route;
 use super::shared::SHARED;
 use super::text::{days_text, list_text};
 use super::tls::{read_tls, tls_text};
-use super::{
-    FLAG, Key, SITE_TITLE, find, inline_text, names, read_keys, require, set, unknown, unless_none,
-};
+use super::{FLAG, Key, SITE_TITLE, find, names, set, unknown, unless_none};
 use crate::draft::{RouteDraft, SiteDraft};
 use crate::message::Notes;
 use crate::node::{Node, Table};
@@ -135,15 +133,9 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         doc: "The access log of all routes of the site.",
         read: |site, node, notes| {
             site.log_place = node.place;
-            if node.is_table() {
-                let Some(table) = node.table(notes) else { return };
-                read_keys(&mut site.log, LOG, "log", table, notes);
-                require(table, "file", "log", notes);
-            } else {
-                set(&mut site.log.target, read_log(node, notes));
-            }
+            read_log_key(&mut site.log, node, notes);
         },
-        write: |site| Some(inline_text(LOG, &site.log)),
+        write: |site| Some(log_text(&site.log)),
     },
 ];
 

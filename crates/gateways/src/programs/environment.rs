@@ -29,6 +29,7 @@ use crate::tls::safe;
 use config::RequestHeader;
 use session::client::Sender;
 use session::forwarded::Scheme;
+use session::request_id::{REQUEST_ID, RequestId};
 
 /// The search path of programs, unless the configuration has another one.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -54,6 +55,8 @@ pub struct Circumstances<'a> {
     pub port: Option<u16>,
     /// The handshake of the connection, if it has TLS.
     pub handshake: Option<&'a dyn Handshake>,
+    /// The id of the request.
+    pub request_id: Option<RequestId>,
     /// Fields of routes that only the server may write: no client's field with such a name has a variable.
     pub reserved: &'a [RequestHeader],
 }
@@ -124,7 +127,14 @@ impl Environment {
         if let Some(handshake) = circumstances.handshake {
             all.set_handshake(handshake);
         }
-        let is_reserved = |name: &[u8]| circumstances.reserved.iter().any(|one| one.is_named(name));
+        if let Some(id) = &circumstances.request_id {
+            all.set("HTTP_X_REQUEST_ID", id.as_bytes());
+        }
+        let has_id = circumstances.request_id.is_some();
+        let is_id = |name: &[u8]| has_id && name.eq_ignore_ascii_case(REQUEST_ID);
+        let is_reserved = |name: &[u8]| {
+            is_id(name) || circumstances.reserved.iter().any(|one| one.is_named(name))
+        };
         for (name, value) in head.fields().end_to_end() {
             if !sender.is_trusted && is_by_proxies(name) || is_reserved(name) {
                 continue;

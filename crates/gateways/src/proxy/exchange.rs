@@ -40,6 +40,7 @@ use crate::lines::{Lines, Text};
 use crate::proxy::Answer;
 use crate::proxy::wire::Wire;
 use session::handler::{Interim, Request, Ticket};
+use session::record::UpstreamTimes;
 use session::shell::Shell;
 use upstream::retries::is_idempotent;
 use upstream::{Links, Upstream};
@@ -63,6 +64,8 @@ pub(super) struct Exchange {
     pub(super) clock: Clock,
     /// The text that the upstream writes for the operator.
     text: Text,
+    /// The times of the upstream for the log, and when the head of its response had come.
+    times: Option<(Rc<UpstreamTimes>, Time)>,
 }
 
 /// The stage of an exchange.
@@ -123,6 +126,7 @@ impl Exchange {
             delivery: Delivery::new(*method == Method::Head, account),
             clock: Clock::new(),
             text: Text::default(),
+            times: None,
         }
     }
 

@@ -53,6 +53,7 @@ use session::handler::{
 use session::page;
 use session::page::bare;
 use session::reason::Reason;
+use session::record::UpstreamTimes;
 use session::shell::{Shell, id_of, kind};
 use session::wheel::{Tick, Wheel};
 use upstream::checks::Checks;
@@ -175,6 +176,8 @@ pub struct Reached {
     interest: Rc<Interest>,
     /// The reason for the operator, if the response is an error.
     reason: Option<Reason>,
+    /// The times of the upstream, if there is a log.
+    times: Option<Rc<UpstreamTimes>>,
 }
 
 impl Proxy {
@@ -580,6 +583,14 @@ impl Answer {
             Self::Error(_, reason) => Some(reason),
             Self::Response(reached) => reached.reason.as_ref(),
             Self::HandOver(..) => None,
+        }
+    }
+
+    /// The times of the upstream, if there is a log.
+    pub fn times(&self) -> Option<&Rc<UpstreamTimes>> {
+        match self {
+            Self::Response(reached) => reached.times.as_ref(),
+            Self::Error(..) | Self::HandOver(..) => None,
         }
     }
 }

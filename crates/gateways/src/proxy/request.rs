@@ -12,6 +12,7 @@
 //! | `Expect` | not at all: the session invites the body |
 //! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1, §9.3.5) |
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
+//! | `X-Request-Id` | the id of the request: that of a trusted proxy, or one that is made |
 //! | `Via` | continued, with a comment if the request is one for what a page includes |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
 //! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
@@ -33,6 +34,7 @@ use config::{Piece, RequestHeader, Variable};
 use sendfile::Handshake;
 use session::client::Sender;
 use session::forwarded;
+use session::request_id::{REQUEST_ID, RequestId};
 
 /// Bytes of the head of a request as it is sent, without the path of the server's URL. The limit is larger if the
 /// client's fields and half of these bytes are more. Most servers take fewer bytes: 8 KiB in a line (nginx, Apache
@@ -60,6 +62,8 @@ pub struct Forwarding<'a> {
     pub fields: Option<&'a Arc<[RequestHeader]>>,
     /// The handshake of the connection, if it has TLS.
     pub handshake: Option<&'a dyn Handshake>,
+    /// The id of the request, which the upstream gets.
+    pub request_id: Option<&'a RequestId>,
 }
 
 /// The head of a request would have more than `HEAD_BYTES_MAX` bytes.
@@ -230,6 +234,9 @@ pub(crate) fn write<'a>(
     }
     push_line(to, b"Via", via(head.version, how.is_include).as_bytes());
     push_origin(head, how, to);
+    if let Some(id) = how.request_id.filter(|_| !how.replaces(REQUEST_ID)) {
+        push_line(to, REQUEST_ID, id.as_bytes());
+    }
     // A head that the configuration permits is passed on.
     let bytes_max = HEAD_BYTES_MAX.max(head.lines_len() + HEAD_BYTES_MAX / 2);
     push_own(head, how, to, head_at + bytes_max)?;
@@ -307,6 +314,11 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
             Variable::TlsClient => fact(how.handshake.and_then(|tls| tls.client()), to),
             Variable::TlsServerName => fact(how.handshake.and_then(|tls| tls.server_name()), to),
             Variable::TlsVersion => fact(how.handshake.map(|tls| tls.version()), to),
+            Variable::RequestId => {
+                to.extend_from_slice(how.request_id.map_or(b"", |id| id.as_bytes()));
+            }
+            // The configuration permits none of these here, because no response is there yet.
+            _ => {}
         },
     }
 }
@@ -383,6 +395,7 @@ fn is_written(name: &[u8], how: &Forwarding<'_>) -> bool {
     // Already the first letter tells of most that they are not.
     match name.first().map(u8::to_ascii_lowercase) {
         Some(b'c' | b'e' | b'f' | b'h' | b'm' | b'p') => is_one_of(&WRITTEN),
+        Some(b'x') if how.request_id.is_some() && name.eq_ignore_ascii_case(REQUEST_ID) => true,
         Some(b'x') if how.sender.is_trusted => is_one_of(&CONTINUED),
         Some(b'x') => {
             let start = name.get(..BY_PROXIES.len());

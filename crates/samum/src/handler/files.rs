@@ -209,6 +209,7 @@ pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Resp
         ..made.head.clone()
     };
     made.body = whole_body(whole);
+    response.shows_id = false;
 }
 
 #[inline]

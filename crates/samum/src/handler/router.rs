@@ -184,12 +184,13 @@ impl Handler for Router {
         if !is_file {
             add_fields(head, serving, *destination, &mut response);
             response.reason = outcome.reason();
+            response.upstream = outcome.times();
             self.faults.note(head, &response, cx.now);
         }
 
         response.hsts = serving.hsts(destination.site);
         let terms = &mut response.terms;
-        terms.recording = serving.recording(destination.site);
+        terms.recording = serving.recording(*destination);
         terms.is_from_disk =
             matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
         if let Some(id) = destination.route {

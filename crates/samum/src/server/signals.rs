@@ -130,7 +130,7 @@ fn reopen(wishes: &Wishes, is_wanted: bool) {
 pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
     let files = logs.iter().filter_map(|log| match &log.target {
         LogTarget::File(path) => Some((log, path)),
-        LogTarget::None | LogTarget::Stdout => None,
+        LogTarget::None | LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journald(_) => None,
     });
     let (mut count, mut told_of) = (0, Vec::new());
     for (log, path) in files {

@@ -18,8 +18,8 @@ use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
-    self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogTarget, Pattern,
-    RequestHeader, Route, Site, Tuning, rule, site,
+    self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogFormat, LogTarget,
+    Pattern, RequestHeader, Route, Site, Tuning, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -62,8 +62,9 @@ pub struct Snapshot {
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
     pub(super) trees: Vec<TreeSpec>,
-    /// The name and the log of each site.
-    records: Vec<(String, Log)>,
+    /// The places where requests are recorded: those of the sites in their order, then those of routes with a log of
+    /// their own.
+    records: Vec<RecordPlace>,
     /// True if a route shows the metrics.
     shows_metrics: bool,
     /// The fields of requests with the subject of a client's certificate, left out: no client may send them.
@@ -81,6 +82,8 @@ pub(crate) struct RouteEntry {
     pub(crate) served: Served,
     /// The conditions under which it answers a client, if it has some.
     pub(crate) guard: Option<Box<Guard>>,
+    /// The place where its requests are recorded, among [`Snapshot::records`], if it has a log of its own.
+    pub(crate) record: Option<usize>,
     /// The rules for the fields of its responses.
     pub(crate) fields: Rules,
     /// The paths of the route, beside those of its own path.
@@ -240,11 +243,13 @@ impl Snapshot {
             tuning: config.server.tuning.clone(),
         };
         made.add_listeners(config, numbers, next)?;
+        for (index, site) in config.sites.iter().enumerate() {
+            made.records.push(RecordPlace::new(index, site, &site.log));
+        }
         let mut guards = Guards::default();
         let mut common = Common::default();
-        for site in &config.sites {
+        for (index, site) in config.sites.iter().enumerate() {
             let first = made.routes.len();
-            made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
                 made.shows_metrics |= route.action == Action::Metrics;
                 // The command line may set another `rate-min` than the file.
@@ -254,6 +259,10 @@ impl Snapshot {
                 let mut entry =
                     entry.map_err(|error| format!("{} {}: {error}", site.name, route.name()))?;
                 entry.guard = guards.of(&site.name, route).map(Box::new);
+                if let Some(log) = route.log.as_ref().filter(|log| **log != site.log) {
+                    entry.record = Some(made.records.len());
+                    made.records.push(RecordPlace::new(index, site, log));
+                }
                 made.routes.push(entry);
             }
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
@@ -354,8 +363,8 @@ impl Snapshot {
             let others = self.reserved.iter().filter(|field| !is_own(field));
             route.request_headers = own.iter().chain(others).cloned().collect();
         }
-        let (guard, fallback) = (None, None);
-        Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
+        let (guard, fallback, record) = (None, None, None);
+        Ok(RouteEntry { route, prefix, served, guard, record, fields, matcher, fallback, pages })
     }
 
     /// The paths of the routes from `first` on. Paths of routes that are not open are closed.
@@ -441,12 +450,12 @@ impl Snapshot {
     #[must_use]
     pub fn logs(&self) -> Vec<Log> {
         let mut seen = HashSet::new();
-        let all = self.records.iter().map(|(_, log)| log);
+        let all = self.records.iter().map(|place| &place.log);
         all.filter(|log| log.target != LogTarget::None && seen.insert(*log)).cloned().collect()
     }
 
-    /// The name and the log of each site.
-    pub(crate) fn records(&self) -> &[(String, Log)] {
+    /// The places where requests are recorded.
+    pub(crate) fn records(&self) -> &[RecordPlace] {
         &self.records
     }
 
@@ -473,6 +482,29 @@ impl Snapshot {
     /// The trees of the routes that serve files.
     pub(crate) fn trees(&self) -> &[TreeSpec] {
         &self.trees
+    }
+}
+
+/// A place where requests are recorded.
+#[derive(Debug)]
+pub(crate) struct RecordPlace {
+    /// The number of the site.
+    pub(crate) site: usize,
+    /// The name of the site.
+    pub(crate) name: String,
+    /// The log, which may be none.
+    pub(crate) log: Log,
+}
+
+impl RecordPlace {
+    fn new(site: usize, Site { name, .. }: &Site, log: &Log) -> Self {
+        Self { site, name: name.clone(), log: log.clone() }
+    }
+
+    /// Returns true if lines of the log have facts that the usual formats leave out.
+    pub(crate) const fn shows_more(&self) -> bool {
+        matches!(self.log.format, LogFormat::Json | LogFormat::Own(_))
+            || matches!(self.log.target, LogTarget::Journald(_))
     }
 }
 

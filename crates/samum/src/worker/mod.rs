@@ -303,6 +303,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
         let desk = Desk::new(servings, logs, metrics.meters(number), notes, parts.told);
         let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
+        shell.operator.logs.set_seed(shell.cx.id_seed);
         shell.cx.takes = network.takes();
         let mut worker = Self {
             handler: handler(&mut shell)?,

@@ -31,8 +31,12 @@ fn a_program_is_told_the_request() {
         let (documents, file) =
             (format!("DOCUMENT_ROOT={root}/www"), format!("SCRIPT_FILENAME={root}/cgi/sub/env"));
         let translated = format!("PATH_TRANSLATED={root}/www/x y/");
+        let is_id = |line: &&&str| line.starts_with("HTTP_X_REQUEST_ID=") && line.len() == 18 + 32;
+        assert_eq!(lines.iter().filter(is_id).count(), 1, "{lines:?}");
         lines.retain(|line| {
-            !["_=", "OLDPWD=", "SHLVL=", "REMOTE_PORT="].iter().any(|name| line.starts_with(name))
+            ["_=", "OLDPWD=", "SHLVL=", "REMOTE_PORT=", "HTTP_X_REQUEST_ID="]
+                .iter()
+                .all(|name| !line.starts_with(name))
         });
         assert_eq!(
             lines,

@@ -10,6 +10,7 @@ mod disk;
 mod health;
 mod listeners;
 mod log;
+mod log_formats;
 mod memory;
 mod page_cache;
 mod reasons;

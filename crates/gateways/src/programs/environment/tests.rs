@@ -47,6 +47,7 @@ fn circumstances() -> Circumstances<'static> {
         server_name: "default",
         port: Some(8080),
         handshake: None,
+        request_id: None,
         reserved: &[],
     }
 }

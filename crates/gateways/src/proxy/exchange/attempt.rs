@@ -111,7 +111,8 @@ impl Exchange {
         self.tries.count += 1;
         self.tries.has_heard = false;
         self.upload.rewind(self.wire.has_body());
-        self.clock.since = tools.shell.cx.now;
+        let now = tools.shell.cx.now;
+        (self.clock.since, self.clock.connected, self.clock.connect) = (now, now, None);
         let server = Arc::clone(&chosen.server);
         self.tries.chosen = Some(chosen);
         let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
@@ -141,7 +142,9 @@ impl Exchange {
     /// Sends the request, because the link has been made.
     pub(in crate::proxy) fn handle_connected(&mut self, tools: &mut Tools<'_>) {
         self.stage = Stage::Asking;
-        self.clock.since = tools.shell.cx.now;
+        let now = tools.shell.cx.now;
+        self.clock.connect = Some(now.since(self.clock.connected));
+        (self.clock.since, self.clock.connected) = (now, now);
         self.send(tools);
         if self.reception.method.is_pulled()
             && let Some(link) = self.tries.link(tools.links)

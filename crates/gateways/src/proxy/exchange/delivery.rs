@@ -114,6 +114,9 @@ impl Exchange {
     /// Ends the content. Returns false if wanted content is missing.
     pub(super) fn end_output(&mut self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
         self.delivery.leave_file();
+        if let Some((times, since)) = &self.times {
+            times.body.set(Some(tools.shell.cx.now.since(*since)));
+        }
         let is_complete = {
             let mut output = self.delivery.output.borrow_mut();
             output.finish(is_whole) || output.is_unwanted

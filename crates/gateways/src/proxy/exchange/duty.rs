@@ -21,6 +21,10 @@ pub(in crate::proxy) struct Clock {
     pub(super) since: Time,
     /// The time at which the exchange is given up if no client waits for the rest of its response.
     pub(super) until: Option<Time>,
+    /// The time that the connection took; none for one that was kept.
+    pub(super) connect: Option<Duration>,
+    /// The time at which the connection was there.
+    pub(super) connected: Time,
     /// The tick of the exchange's earliest entry in the wheel.
     pub(in crate::proxy) wheel_tick: Tick,
 }
@@ -50,7 +54,14 @@ struct Facts {
 
 impl Clock {
     pub(super) fn new() -> Self {
-        Self { duty: None, since: Time::default(), until: None, wheel_tick: Tick::MAX }
+        Self {
+            duty: None,
+            since: Time::default(),
+            until: None,
+            connect: None,
+            connected: Time::default(),
+            wheel_tick: Tick::MAX,
+        }
     }
 
     /// Takes note that the upstream has sent bytes. They give it no more time to take the request.

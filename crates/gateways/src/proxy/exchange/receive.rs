@@ -1,5 +1,6 @@
 //! The response of an upstream: its head, its content and its end.
 
+use core::cell::Cell;
 use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use http::Status;
 use ring::Key;
 use sendfile::Piece;
 
+use super::duty::Clock;
 use super::pull::PULLED_BYTES_MIN;
 use super::reception::ReceiveMethod;
 use super::{Exchange, SURPLUS, Stage, Tools};
@@ -19,6 +21,7 @@ use crate::proxy::wire::Heard;
 use crate::proxy::{Answer, Held, Reached};
 use config::GatewayRules;
 use session::reason::Reason;
+use session::record::UpstreamTimes;
 
 /// The time that the rest of a response may take after a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
@@ -183,8 +186,19 @@ impl Exchange {
             }
             _ => None,
         };
+        let times = tools.shell.cx.logs.then(|| {
+            let Clock { connect, connected, .. } = self.clock;
+            Rc::new(UpstreamTimes {
+                name: self.tries.server_name(&self.upstream).into(),
+                connect,
+                head: now.since(connected),
+                body: Cell::new(None),
+            })
+        });
+        self.times = times.clone().map(|times| (times, now));
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
-            Answer::Response(Box::new(Reached { passed, has_content, output, interest, reason }))
+            let passed = Box::new(Reached { passed, has_content, output, interest, reason, times });
+            Answer::Response(passed)
         };
         let answer = match meaning {
             Meaning::Response(mut passed) => {

@@ -22,6 +22,7 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     is_include: false,
     fields: None,
     handshake: None,
+    request_id: None,
 };
 
 /// The head that is sent for one that was received.

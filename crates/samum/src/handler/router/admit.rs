@@ -21,6 +21,7 @@ use gateways::quota;
 use session::client::Sender;
 use session::forwarded::{Conflict, Scheme};
 use session::limits::ClientKey;
+use session::request_id::RequestId;
 use session::shell::Shell;
 
 impl Router {
@@ -131,6 +132,11 @@ fn name_of_device(dir: &Path) -> u64 {
     hasher.finish()
 }
 
+/// The id of a request.
+pub(super) fn request_id(shell: &Shell, request: &Request<'_>, is_trusted: bool) -> RequestId {
+    RequestId::of(request.head, is_trusted, shell.cx.id_seed, request.ticket)
+}
+
 /// The facts about a request that programs and scripts get beside its head.
 pub(super) fn circumstances<'a>(
     shell: &Shell,
@@ -149,6 +155,7 @@ pub(super) fn circumstances<'a>(
         // With port 0 the kernel has chosen the port.
         port: address.and_then(Address::port).filter(|port| *port != 0),
         handshake: request.origin.handshake(),
+        request_id: Some(request_id(shell, request, sender.is_trusted)),
         reserved: serving.snapshot.reserved(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::{Method, Status};
 
 use super::Router;
-use super::admit::{admit, circumstances, sender_of};
+use super::admit::{admit, circumstances, request_id, sender_of};
 use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
@@ -94,6 +94,7 @@ impl Router {
                 shell.cx.stats.forged_clients += 1;
                 return Err(Outcome::Refused(Refusal::Conflict));
             }
+            let own_id = request_id(shell, request, sender.is_trusted);
             let how = Forwarding {
                 prefix: serving.prefix(id),
                 authority: b"localhost",
@@ -102,6 +103,7 @@ impl Router {
                 fields: Some(&serving.route(id).request_headers)
                     .filter(|fields| !fields.is_empty()),
                 handshake: request.origin.handshake(),
+                request_id: Some(&own_id),
             };
             match Wire::http(request.head, &how, self.proxy.text()) {
                 Ok(wire) => Ok((wire, upstream.key(sender.client, path))),

@@ -14,6 +14,7 @@
 //! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use http::Status;
 
@@ -24,6 +25,7 @@ use crate::serving::Page;
 use config::route::RouteId;
 use content::{self, Kind};
 use session::reason::Reason;
+use session::record::UpstreamTimes;
 
 /// The step of a request: the file that is looked for.
 #[derive(Debug)]
@@ -120,6 +122,11 @@ impl Outcome {
             | Self::Options(_)
             | Self::Metrics => None,
         }
+    }
+
+    /// The times of the upstream that has answered, if one has and there is a log.
+    pub(super) fn times(&self) -> Option<&Rc<UpstreamTimes>> {
+        if let Self::Passed(answer) = self { answer.times() } else { None }
     }
 
     /// The same error with the server's own page.

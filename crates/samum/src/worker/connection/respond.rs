@@ -8,10 +8,12 @@ use ring::Ring;
 use sendfile::{Disk, Takes};
 
 use super::Tools;
-use crate::handler::{Handler, Response};
+use crate::handler::{Handler, Response, Ticket};
 use crate::network::Origin;
 use session::Session;
 use session::context::Recorder as _;
+use session::page;
+use session::request_id::RequestId;
 use session::shell::Shell;
 
 /// Begins the response that an answer comes to. Returns the rate at which the response is sent.
@@ -27,6 +29,7 @@ pub(super) fn respond<S: Session, H: Handler>(
     takes: Takes,
     answer: &H::Answer,
 ) -> Option<NonZeroU64> {
+    let ticket = Ticket { connection: tools.id, request };
     let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     let other;
     if tools.disk.may_refuse()
@@ -38,10 +41,21 @@ pub(super) fn respond<S: Session, H: Handler>(
     }
     let Shell { cx, operator, .. } = tools.shell;
     let client = || origin.client().map(|client| client.address);
+    let mut shows_scheme = false;
     if cx.logs {
         response.terms.client = operator.servings.client(client(), head);
+        if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
+            response.terms.ticket = ticket;
+            response.terms.is_trusted = operator.servings.trusts(client());
+            shows_scheme = true;
+            // An id is of use to the operator only if a log has it.
+            if response.shows_id {
+                let is_trusted = response.terms.is_trusted;
+                page::show_id(&mut response, &RequestId::of(head, is_trusted, cx.id_seed, ticket));
+            }
+        }
     }
-    if cx.counts || response.hsts.is_some() {
+    if cx.counts || shows_scheme || response.hsts.is_some() {
         response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
     }
     let rate = response.terms.rate;

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::fields::has_hsts;
 use crate::forwarded::Scheme;
 use crate::handler::{Part, Produced, Response, Terms};
-use crate::record::{Began, Record};
+use crate::record::{Began, More, Record};
 
 impl Work {
     /// Puts a response into the stream; returns whether it ends the connection.
@@ -59,8 +59,9 @@ impl Work {
         }
         let status = response.made().head.status;
         let mut record = self.begin_record(cx, head, status, &response.terms);
-        if let (Some(record), Some(reason)) = (&mut record, response.reason) {
-            record.reason = Some(reason.clone());
+        if let Some(record) = &mut record {
+            record.reason = response.reason.cloned();
+            record.upstream = response.upstream.cloned();
         }
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
@@ -124,8 +125,14 @@ impl Work {
         let at = if head.is_some() { self.asked.at } else { cx.now };
         let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        let mut record = Record::new(recording, head, status, began);
+        let more = match (recording.shows_more, terms.is_trusted) {
+            (false, _) => More::Nothing,
+            (true, false) => More::Untrusted,
+            (true, true) => More::Trusted,
+        };
+        let mut record = Record::with(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
+        record.ticket = terms.ticket;
         Some(record)
     }
 

@@ -1,0 +1,297 @@
+//! The variables in texts of the configuration: values of `request-headers`, and formats of access logs.
+//!
+//! ```text
+//! text     = *( text | "$$" | variable )
+//! variable = "$" name | "${" name "}"
+//! ```
+//!
+//! All names are in one table. In a name a hyphen and an underscore are the same. A name without braces ends where the
+//! longest name of a variable ends: a hyphen belongs to it only if the name has one. `$$` stands for a dollar, as in the
+//! target of a redirect.
+
+use super::suggest;
+
+/// A piece of a text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Piece {
+    /// Bytes that are equal in each request.
+    Text(String),
+    /// A value that differs between requests.
+    Variable(Variable),
+}
+
+/// The time from which on a variable has its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// It is known of a request.
+    Request,
+    /// It is known once the response has left.
+    Response,
+}
+
+/// A fact about a request or its response. The names are those of the access log in JSON, if the log has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Variable {
+    /// Bytes of the body of the response that were sent.
+    Bytes,
+    /// The address of the client, which a trusted proxy may have named.
+    Client,
+    /// The number of the connection.
+    Connection,
+    /// The reason why the response was cut off; empty if it was not.
+    Cut,
+    /// The seconds in which the request has waited for a disk.
+    DiskSeconds,
+    /// The requested host, with its port if the client has sent one.
+    Host,
+    /// The method.
+    Method,
+    /// The path as the client has sent it.
+    Path,
+    /// The address of the peer of the connection.
+    Peer,
+    /// The query as the client has sent it, without its question mark.
+    Query,
+    /// The reason for an error.
+    Reason,
+    /// The value of `Referer`.
+    Referer,
+    /// The request line.
+    Request,
+    /// Bytes of the request: its head, and its body if the length of that was announced.
+    RequestBytes,
+    /// The id of the request.
+    RequestId,
+    /// The scheme that the client has asked for: `http` or `https`. A trusted proxy may have named it.
+    Scheme,
+    /// The seconds from the end of the request's head until the response had left.
+    Seconds,
+    /// The name of the site.
+    Site,
+    /// The status of the response.
+    Status,
+    /// The time of the request, as RFC 3339 has it, in UTC.
+    Time,
+    /// The cipher suite of the connection. Without TLS it is empty, as are the other facts of a handshake.
+    TlsCipher,
+    /// The subject of the certificate that the client has shown; empty if there is none.
+    TlsClient,
+    /// The server that the client has named in its handshake (SNI); empty if there is none.
+    TlsServerName,
+    /// The version of TLS: `TLSv1.2` or `TLSv1.3`.
+    TlsVersion,
+    /// The value of `traceparent`, if it is one (W3C Trace Context).
+    Traceparent,
+    /// The upstream that has answered.
+    Upstream,
+    /// The seconds until the connection to the upstream was made.
+    UpstreamConnectSeconds,
+    /// The seconds from then on until the head of its response had come.
+    UpstreamHeadSeconds,
+    /// The seconds from then on until the rest of its response had come.
+    UpstreamBodySeconds,
+    /// The value of `User-Agent`.
+    UserAgent,
+    /// The version of HTTP: `HTTP/1.0` or `HTTP/1.1`.
+    Version,
+}
+
+const VARIABLES: [(&str, Variable, Scope); 31] = [
+    ("bytes", Variable::Bytes, Scope::Response),
+    ("client", Variable::Client, Scope::Request),
+    ("connection", Variable::Connection, Scope::Response),
+    ("cut", Variable::Cut, Scope::Response),
+    ("disk-seconds", Variable::DiskSeconds, Scope::Response),
+    ("host", Variable::Host, Scope::Request),
+    ("method", Variable::Method, Scope::Request),
+    ("path", Variable::Path, Scope::Request),
+    ("peer", Variable::Peer, Scope::Request),
+    ("query", Variable::Query, Scope::Request),
+    ("reason", Variable::Reason, Scope::Response),
+    ("referer", Variable::Referer, Scope::Response),
+    ("request", Variable::Request, Scope::Response),
+    ("request-bytes", Variable::RequestBytes, Scope::Response),
+    ("request-id", Variable::RequestId, Scope::Request),
+    ("scheme", Variable::Scheme, Scope::Request),
+    ("seconds", Variable::Seconds, Scope::Response),
+    ("site", Variable::Site, Scope::Response),
+    ("status", Variable::Status, Scope::Response),
+    ("time", Variable::Time, Scope::Response),
+    ("tls-cipher", Variable::TlsCipher, Scope::Request),
+    ("tls-client", Variable::TlsClient, Scope::Request),
+    ("tls-server-name", Variable::TlsServerName, Scope::Request),
+    ("tls-version", Variable::TlsVersion, Scope::Request),
+    ("traceparent", Variable::Traceparent, Scope::Response),
+    ("upstream", Variable::Upstream, Scope::Response),
+    ("upstream-body-seconds", Variable::UpstreamBodySeconds, Scope::Response),
+    ("upstream-connect-seconds", Variable::UpstreamConnectSeconds, Scope::Response),
+    ("upstream-head-seconds", Variable::UpstreamHeadSeconds, Scope::Response),
+    ("user-agent", Variable::UserAgent, Scope::Response),
+    ("version", Variable::Version, Scope::Response),
+];
+
+/// The variables of nginx that mean the same as a variable here, or a fact that upstreams always get.
+const ELSEWHERE: [(&str, &str); 20] = [
+    ("args", "use `$query`"),
+    ("body_bytes_sent", "use `$bytes`"),
+    ("http_host", "use `$host`"),
+    ("http_referer", "use `$referer`"),
+    ("http_user_agent", "use `$user-agent`"),
+    ("proxy_add_x_forwarded_for", "`X-Forwarded-For` is continued anyway"),
+    ("query_string", "use `$query`"),
+    ("realip_remote_addr", "use `$peer`"),
+    ("remote_addr", "use `$client`"),
+    ("request_method", "use `$method`"),
+    ("request_time", "use `$seconds`"),
+    ("request_uri", "use `$path` and `$query`"),
+    ("ssl_cipher", "use `$tls-cipher`"),
+    ("ssl_client_s_dn", "use `$tls-client`"),
+    ("ssl_protocol", "use `$tls-version`"),
+    ("ssl_server_name", "use `$tls-server-name`"),
+    ("time_iso8601", "use `$time`"),
+    ("time_local", "use `$time`"),
+    ("upstream_addr", "use `$upstream`"),
+    ("uri", "use `$path`"),
+];
+
+/// Splits a text into its pieces. Its variables are known at the time of the scope.
+pub(crate) fn pieces(text: &str, scope: Scope) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('$') {
+        plain.push_str(before);
+        if let Some(behind) = behind.strip_prefix('$') {
+            plain.push('$');
+            rest = behind;
+            continue;
+        }
+        let (name, behind) = match behind.strip_prefix('{') {
+            Some(inner) => inner.split_once('}').ok_or("expected `}` behind `${`")?,
+            None => behind.split_at(name_len(behind)),
+        };
+        if !plain.is_empty() {
+            pieces.push(Piece::Text(core::mem::take(&mut plain)));
+        }
+        pieces.push(Piece::Variable(variable(name, scope)?));
+        rest = behind;
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        pieces.push(Piece::Text(plain));
+    }
+    Ok(pieces)
+}
+
+/// Returns whether a text begins with a name, in which hyphens may be underscores.
+fn begins_with(text: &[u8], name: &str) -> bool {
+    let folded = |byte: &u8| if *byte == b'_' { b'-' } else { *byte };
+    text.len() >= name.len() && text.iter().map(folded).zip(name.bytes()).all(|(a, b)| a == b)
+}
+
+/// The length of the name at the beginning of a text: of the longest one of a variable, or else of a word.
+fn name_len(text: &str) -> usize {
+    let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let ends = |len: usize| !text.as_bytes().get(len).is_some_and(is_of_word);
+    let known = VARIABLES.iter().map(|(name, ..)| *name);
+    let known = known.filter(|name| begins_with(text.as_bytes(), name) && ends(name.len()));
+    let word = || text.bytes().take_while(is_of_word).count();
+    known.map(str::len).max().unwrap_or_else(word)
+}
+
+/// Finds a variable by its name.
+fn variable(name: &str, scope: Scope) -> Result<Variable, String> {
+    let is_it = |known: &str| known.len() == name.len() && begins_with(name.as_bytes(), known);
+    match VARIABLES.iter().find(|(known, ..)| is_it(known)) {
+        Some((_, variable, from)) if *from <= scope => return Ok(*variable),
+        Some((known, ..)) => {
+            return Err(format!(
+                "`${known}` is known only when the response has left: it is for the format of a log"
+            ));
+        }
+        None => {}
+    }
+    if name.is_empty() {
+        return Err(
+            "`$` is followed by the name of a variable; `$$` is the character itself".to_owned()
+        );
+    }
+    let names = || VARIABLES.iter().filter(|(.., from)| *from <= scope).map(|(name, ..)| *name);
+    let hint = match ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
+        Some((_, hint)) => format!("{hint}; "),
+        None => suggest::nearest(name, names())
+            .map(|near| format!("did you mean `${near}`? "))
+            .unwrap_or_default(),
+    };
+    let all: Vec<_> = names().map(|name| format!("`${name}`")).collect();
+    Err(format!("unknown variable `${name}`; {hint}there are {}", all.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_texts_and_variables() {
+        let text = |text: &str| Piece::Text(text.to_owned());
+        let (client, path) = (Piece::Variable(Variable::Client), Piece::Variable(Variable::Path));
+        let tls_client = Piece::Variable(Variable::TlsClient);
+        for (value, expected) in [
+            ("", vec![]),
+            ("a b", vec![text("a b")]),
+            ("$client", vec![client.clone()]),
+            ("${client}s", vec![client.clone(), text("s")]),
+            ("$client,$path", vec![client.clone(), text(","), path.clone()]),
+            ("$client$path", vec![client.clone(), path]),
+            ("$client-$client-x", vec![client.clone(), text("-"), client.clone(), text("-x")]),
+            ("$tls-client", vec![tls_client.clone()]),
+            ("$tls-client-$client", vec![tls_client.clone(), text("-"), client]),
+            ("${tls-client}s", vec![tls_client, text("s")]),
+            ("$$client$$", vec![text("$client$")]),
+            ("ä", vec![text("ä")]),
+        ] {
+            assert_eq!(pieces(value, Scope::Request), Ok(expected), "{value}");
+        }
+        for (name, variable, _) in VARIABLES {
+            assert_eq!(
+                pieces(&format!("${name}"), Scope::Response),
+                Ok(vec![Piece::Variable(variable)])
+            );
+        }
+        for (value, expected) in [
+            ("$", "`$` is followed by the name of a variable"),
+            ("a $ b", "`$` is followed by the name of a variable"),
+            ("${client", "expected `}`"),
+            ("${}", "`$` is followed by the name of a variable"),
+            (
+                "$clients",
+                "unknown variable `$clients`; did you mean `$client`? there are `$client`, `$host`,",
+            ),
+            (
+                "$remote_addr",
+                "unknown variable `$remote_addr`; use `$client`; there are `$client`,",
+            ),
+            ("$1", "unknown variable `$1`; there are"),
+            ("$tls-clients", "unknown variable `$tls`;"),
+            ("$tls", "unknown variable `$tls`;"),
+            ("$ssl_client_s_dn", "unknown variable `$ssl_client_s_dn`; use `$tls-client`;"),
+        ] {
+            let error = pieces(value, Scope::Request).expect_err(value);
+            assert!(error.contains(expected), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_response_is_for_logs() {
+        let error = pieces("$status", Scope::Request).expect_err("it is not known");
+        assert!(error.contains("`$status` is known only when the response has left"), "{error}");
+        let [status, id] = [Variable::Status, Variable::RequestId].map(Piece::Variable);
+        let blank = Piece::Text(" ".to_owned());
+        for text in ["$status $request_id", "$status $request-id", "${status} ${request_id}"] {
+            let expected = vec![status.clone(), blank.clone(), id.clone()];
+            assert_eq!(pieces(text, Scope::Response), Ok(expected), "{text}");
+        }
+        let error = pieces("$body_bytes_sent", Scope::Response).expect_err("of nginx");
+        assert!(error.contains("use `$bytes`"), "{error}");
+    }
+}
