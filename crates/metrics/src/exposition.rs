@@ -11,7 +11,10 @@ use std::time::UNIX_EPOCH;
 
 use super::histogram::{Bound, DURATIONS, Histogram, ROUND_TRIPS, SIZES, Total, nanos};
 use super::series::{Labels, Series};
-use super::{CertificateNumbers, DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
+use super::{
+    CertificateNumbers, DeviceNumbers, Loads, Metrics, ProcessNumbers, ServerNumbers, Stats,
+    UPSTREAM_BOUNDS, UpstreamTimes, lock,
+};
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -30,6 +33,10 @@ pub struct Exposition {
 
 /// The maximum number of servers that are shown, each of which has a few numbers.
 const SERVERS_SHOWN_MAX: usize = 1024;
+
+/// The maximum number of servers with a histogram. Each has 12 series, so all together have fewer than 1,000.
+const HISTOGRAMS_SHOWN_MAX: usize = 83;
+const _: () = assert!(HISTOGRAMS_SHOWN_MAX * (UPSTREAM_BOUNDS.len() + 3) <= 1000);
 
 /// The maximum number of certificates that are shown: those that expire first.
 const CERTIFICATES_SHOWN_MAX: usize = 1024;
@@ -381,12 +388,17 @@ const REQUEST_FAMILIES: [RequestFamily; 3] = [
 ];
 
 impl Exposition {
-    pub(super) fn new(metrics: &Metrics, servers: impl Iterator<Item = ServerNumbers>) -> Self {
+    pub(super) fn new(
+        metrics: &Metrics,
+        servers: impl Iterator<Item = ServerNumbers>,
+        process: Option<&ProcessNumbers>,
+    ) -> Self {
         let mut rest = String::new();
         let servers: Vec<_> = servers.take(SERVERS_SHOWN_MAX).collect();
         // Writing to a string cannot fail.
         let _ = write_rest(metrics, &mut rest);
         let _ = write_servers(&servers, &mut rest);
+        let _ = write_process(process, &mut rest);
         Self { sums: metrics.series(), family: 0, written: 0, rest }
     }
 
@@ -574,7 +586,42 @@ fn write_servers(servers: &[ServerNumbers], text: &mut String) -> fmt::Result {
         Kind::Counter,
         "Requests that a server did not answer, or not completely.",
         |one| one.failures,
-    )
+    )?;
+    let name = "samum_upstream_response_seconds";
+    let help = "Time from a request to a server until its response began.";
+    write_head(text, name, Kind::Histogram, help)?;
+    for (one, labels) in servers.iter().zip(&labels).take(HISTOGRAMS_SHOWN_MAX) {
+        let UpstreamTimes { counts, sum } = one.times;
+        let mut total = Total { sum, above: counts[UPSTREAM_BOUNDS.len()], ..Total::ZERO };
+        total.counts.copy_from_slice(&counts[..UPSTREAM_BOUNDS.len()]);
+        write_histogram(text, name, labels, &UPSTREAM_BOUNDS, Unit::Seconds, &total)?;
+    }
+    Ok(())
+}
+
+/// The version of the program, and what the kernel counts for the process. The names are those of the client libraries of
+/// Prometheus.
+fn write_process(process: Option<&ProcessNumbers>, text: &mut String) -> fmt::Result {
+    let name = "samum_build_info";
+    write_head(text, name, Kind::Gauge, "1; the version of samum.")?;
+    write_sample(text, name, concat!("version=\"", env!("CARGO_PKG_VERSION"), "\""), 1)?;
+    let Some(process) = process else { return Ok(()) };
+    let name = "process_cpu_seconds_total";
+    write_head(text, name, Kind::Counter, "Time of processors in user and kernel mode.")?;
+    write_sample(text, name, "", InSeconds(process.cpu))?;
+    for (name, help, value) in [
+        ("process_resident_memory_bytes", "Memory that is resident.", Some(process.resident)),
+        ("process_virtual_memory_bytes", "Address space.", Some(process.address_space)),
+        ("process_start_time_seconds", "Start, in seconds since 1970.", process.started),
+        ("process_open_fds", "Open descriptors.", process.descriptors),
+        ("process_max_fds", "The limit of descriptors.", Some(process.descriptors_max)),
+    ] {
+        if let Some(value) = value {
+            write_head(text, name, Kind::Gauge, help)?;
+            write_sample(text, name, "", value)?;
+        }
+    }
+    Ok(())
 }
 
 /// Renewals, and the certificates that expire first.

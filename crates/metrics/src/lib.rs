@@ -111,6 +111,48 @@ pub struct ServerNumbers {
     pub in_flight: u64,
     /// Requests and connections that failed by its fault.
     pub failures: u64,
+    /// The times until its responses began.
+    pub times: UpstreamTimes,
+}
+
+/// The upper bounds of the buckets of [`UpstreamTimes`], in nanoseconds and as they are shown. With the last bucket there
+/// are ten.
+pub const UPSTREAM_BOUNDS: [(u64, &str); 9] = [
+    (5_000_000, "0.005"),
+    (25_000_000, "0.025"),
+    (100_000_000, "0.1"),
+    (250_000_000, "0.25"),
+    (500_000_000, "0.5"),
+    (1_000_000_000, "1"),
+    (2_500_000_000, "2.5"),
+    (10_000_000_000, "10"),
+    (30_000_000_000, "30"),
+];
+
+/// The times until the responses of a server began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamTimes {
+    /// The responses in each bucket; the last bucket has no bound.
+    pub counts: [u64; UPSTREAM_BOUNDS.len() + 1],
+    /// The sum of the times, in nanoseconds.
+    pub sum: u64,
+}
+
+/// The numbers of the process, as the kernel has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessNumbers {
+    /// The time of processors, in nanoseconds.
+    pub cpu: u64,
+    /// Bytes of memory that are resident.
+    pub resident: u64,
+    /// Bytes of address space.
+    pub address_space: u64,
+    /// The time of the start, in seconds since 1970, if `/proc/stat` may be read.
+    pub started: Option<u64>,
+    /// Open descriptors, if the kernel tells (from Linux 6.2 on).
+    pub descriptors: Option<u64>,
+    /// The limit of descriptors.
+    pub descriptors_max: u64,
 }
 
 /// The numbers of a certificate that clients are shown.
@@ -200,8 +242,12 @@ impl Metrics {
     }
 
     /// The text for a scrape.
-    pub fn exposition(&self, servers: impl Iterator<Item = ServerNumbers>) -> Exposition {
-        Exposition::new(self, servers)
+    pub fn exposition(
+        &self,
+        servers: impl Iterator<Item = ServerNumbers>,
+        process: Option<&ProcessNumbers>,
+    ) -> Exposition {
+        Exposition::new(self, servers, process)
     }
 
     /// The numbers of each device, by its own; those whose numbers are not known are one.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
+use metrics::UPSTREAM_BOUNDS;
 use ring::Time;
 
 use super::balance::{Balancer, Member, ServerSet, WEIGHT_FULL};
@@ -81,6 +82,9 @@ pub(crate) struct Numbers {
     pub(crate) active: AtomicU64,
     /// Exchanges that have failed.
     pub(crate) failures: AtomicU64,
+    /// Responses by the time until they began, and the sum of these times in nanoseconds.
+    pub(crate) times: [AtomicU64; UPSTREAM_BOUNDS.len() + 1],
+    pub(crate) time_sum: AtomicU64,
 }
 
 impl Choices {

@@ -35,7 +35,7 @@ pub use self::link::{Link, LinkEvent};
 use self::link::{Tokens, Usage};
 use self::names::{Name, Names, Resolved};
 use config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
-use metrics::ServerNumbers;
+use metrics::{ServerNumbers, UPSTREAM_BOUNDS, UpstreamTimes};
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
@@ -102,6 +102,23 @@ pub struct Server {
     address: Option<ring::Address>,
     health: Arc<Health>,
     numbers: Numbers,
+}
+
+impl Server {
+    /// Counts a response, which has begun after this time.
+    pub fn note_response(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = UPSTREAM_BOUNDS.iter().position(|(bound, _)| nanos <= *bound);
+        // Other memory does not depend on these numbers, so relaxed order is enough.
+        let bucket = bucket.unwrap_or(UPSTREAM_BOUNDS.len());
+        self.numbers.times[bucket].fetch_add(1, Ordering::Relaxed);
+        self.numbers.time_sum.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn times(&self) -> UpstreamTimes {
+        let counts = self.numbers.times.each_ref().map(|count| count.load(Ordering::Relaxed));
+        UpstreamTimes { counts, sum: self.numbers.time_sum.load(Ordering::Relaxed) }
+    }
 }
 
 /// The links of one handler of a worker.
@@ -200,6 +217,7 @@ impl Upstream {
             requests: server.numbers.exchanges.load(Ordering::Relaxed),
             in_flight: server.numbers.active.load(Ordering::Relaxed),
             failures: server.numbers.failures.load(Ordering::Relaxed),
+            times: server.times(),
         };
         self.servers(now).into_iter().map(of).collect()
     }

@@ -9,7 +9,7 @@ use crate::{Meters, MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabe
 
 /// The text, made in parts of about this many bytes.
 fn text(metrics: &Metrics, part: usize) -> String {
-    let mut exposition = metrics.exposition(core::iter::empty());
+    let mut exposition = metrics.exposition(core::iter::empty(), None);
     let mut text = String::new();
     loop {
         let next = exposition.next_part(part);
@@ -213,6 +213,29 @@ fn certificates_are_shown_by_the_time_at_which_they_expire() {
 }
 
 #[test]
+fn many_servers_have_few_histograms() {
+    let metrics = Metrics::new(1);
+    let server = |number: u64| {
+        let mut counts = [0; UPSTREAM_BOUNDS.len() + 1];
+        (counts[0], counts[UPSTREAM_BOUNDS.len()]) = (2, 1);
+        let times = UpstreamTimes { counts, sum: 31_000_000_000 };
+        ServerNumbers { server: number.to_string(), times, ..ServerNumbers::default() }
+    };
+    let text = metrics.exposition((0..500).map(server), None).next_part(usize::MAX);
+    let parsed = Parsed::parse(&text).unwrap();
+    let name = "samum_upstream_response_seconds";
+    let series = text.lines().filter(|line| line.starts_with(name)).count();
+    assert!((900..=1000).contains(&series), "{series}");
+    let of = |suffix: &str, labels: &[(&str, &str)]| parsed.sum(&format!("{name}{suffix}"), labels);
+    let first = ("server", "0");
+    assert_eq!(of("_bucket", &[first, ("le", "0.005")]), 2.0);
+    assert_eq!(of("_bucket", &[first, ("le", "30")]), 2.0);
+    assert_eq!(of("_bucket", &[first, ("le", "+Inf")]), 3.0);
+    assert_eq!((of("_count", &[first]), of("_sum", &[first])), (3.0, 31.0));
+    assert!(!text.contains("process_"), "there is no /proc");
+}
+
+#[test]
 fn the_document_shows_all_families() {
     let metrics = Metrics::new(1);
     metrics.set_certificates(vec![CertificateNumbers {
@@ -225,7 +248,10 @@ fn the_document_shows_all_families() {
     observe(&mut meters, site, Method::Get, 200, 1);
     meters.end_turn(&Stats::default(), Duration::ZERO);
     metrics.note_load(Some("abc"), UNIX_EPOCH);
-    let text = metrics.exposition([ServerNumbers::default()].into_iter()).next_part(usize::MAX);
+    let process =
+        ProcessNumbers { descriptors: Some(3), started: Some(1), ..ProcessNumbers::default() };
+    let servers = [ServerNumbers::default()].into_iter();
+    let text = metrics.exposition(servers, Some(&process)).next_part(usize::MAX);
     let mut shown: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     shown.sort_unstable();
 

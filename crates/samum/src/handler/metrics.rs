@@ -1,12 +1,15 @@
 //! The page for Prometheus: what all workers have counted.
 
+use std::fs;
+
 use http::ResponseHead;
 use ring::Time;
 use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
+use crate::descriptors;
 use crate::serving::Snapshot;
-use metrics::{CONTENT_TYPE, Exposition, Metrics};
+use metrics::{CONTENT_TYPE, Exposition, Metrics, ProcessNumbers};
 
 /// The response to a scrape. Its text is made while it is sent, because its length grows with the
 /// sites, methods and statuses that have occurred.
@@ -23,8 +26,35 @@ pub(super) fn response(
         ..bare
     };
     let servers = snapshot.upstreams().flat_map(|upstream| upstream.numbers(now));
-    let page = Page { exposition: metrics.exposition(servers) };
+    let process = process();
+    let page = Page { exposition: metrics.exposition(servers, process.as_ref()) };
     Response::new(head, Body::from(Part::Producer(Box::new(page))))
+}
+
+/// The numbers of the process; `None` without `/proc`, which is in memory.
+fn process() -> Option<ProcessNumbers> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in parentheses, may have blanks (proc_pid_stat(5)).
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    // `state` is the third field of the line, and the first here.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let ticks = rustix::param::clock_ticks_per_second().max(1);
+    // A confined server may not read it.
+    let boot = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let boot = boot.lines().find_map(|line| line.strip_prefix("btime "));
+    let boot = boot.and_then(|boot| boot.parse::<u64>().ok());
+    let resident = field(24)?.saturating_mul(rustix::param::page_size() as u64);
+    // Before Linux 6.2 its size is 0.
+    let descriptors = fs::metadata("/proc/self/fd").ok().map(|open| open.len());
+    Some(ProcessNumbers {
+        cpu: (field(14)? + field(15)?).saturating_mul(1_000_000_000 / ticks),
+        resident,
+        address_space: field(23)?,
+        started: boot.zip(field(22)).map(|(boot, start)| boot + start / ticks),
+        descriptors: descriptors.filter(|count| *count > 0),
+        descriptors_max: descriptors::limit() as u64,
+    })
 }
 
 #[derive(Debug)]

@@ -186,6 +186,12 @@ impl Exchange {
             }
             _ => None,
         };
+        if tools.shell.cx.counts
+            && let Some(chosen) = &self.tries.chosen
+        {
+            let Clock { connect, connected, .. } = self.clock;
+            chosen.server.note_response(connect.unwrap_or_default() + now.since(connected));
+        }
         let times = tools.shell.cx.logs.then(|| {
             let Clock { connect, connected, .. } = self.clock;
             Rc::new(UpstreamTimes {
