@@ -57,6 +57,9 @@ pub enum Command {
     /// Ask a running server whether it is healthy
     #[command(long_about = HEALTH_ABOUT)]
     Health(Health),
+    /// Explain what a running server, or one with a configuration file, would do with a request
+    #[command(long_about = EXPLAIN_ABOUT)]
+    Explain(Explain),
     /// Show the state of a running server's own TCP/IP stacks (--interface)
     #[command(long_about = STACK_ABOUT)]
     Stack(StackArgs),
@@ -146,6 +149,35 @@ pub struct Health {
     /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+}
+
+const EXPLAIN_ABOUT: &str = "Explain what a server would do with a request.\n\n\
+    The site, the route, its rules, the file on the disk with its precompressed copies, the media type and the fields of \
+    the response, each with the reason. Nothing is sent to an upstream, no program is started, and no limit counts the \
+    request. Values of request-headers and of environment are not shown.";
+
+/// The arguments of `samum explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The URL of the request, such as http://host/path
+    #[arg(value_name = "URL")]
+    pub url: String,
+
+    /// A field of the request, such as `Accept-Encoding: br`. May be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub fields: Vec<String>,
+
+    /// The address of the client, to which `allow` and `deny` are applied [default: a client that is permitted]
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<IpAddr>,
+
+    /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    pub control: Option<PathBuf>,
+
+    /// Read a configuration file, and ask no server
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 const STACK_ABOUT: &str = "Show the state of a running server's own TCP/IP stacks (samum serve --interface).\n\n\

@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -82,6 +82,8 @@ pub(crate) struct Workers {
     state: State,
     orders: Vec<SyncSender<Order>>,
     wakers: Vec<Waker>,
+    /// The configuration that the workers serve, or are about to.
+    served: Mutex<Option<Arc<Snapshot>>>,
 }
 
 /// The orders for one worker, as the worker sees them.
@@ -103,12 +105,22 @@ impl Workers {
                 (sender, Inbox { state: Arc::clone(&state), seen: 0, orders })
             })
             .unzip();
-        (Self { state, orders, wakers: Vec::new() }, inboxes)
+        (Self { state, orders, wakers: Vec::new(), served: Mutex::new(None) }, inboxes)
     }
 
     /// Adds the waker of a worker that has started.
     pub(crate) fn add_waker(&mut self, waker: Waker) {
         self.wakers.push(waker);
+    }
+
+    /// Notes the configuration that the workers serve from the start.
+    pub(crate) fn set_served(&self, snapshot: Arc<Snapshot>) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+
+    /// The configuration that the workers serve, or are about to; `None` before the start.
+    pub(crate) fn served(&self) -> Option<Arc<Snapshot>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Orders all workers to shut down.
@@ -238,6 +250,9 @@ impl Workers {
     ///
     /// `WouldBlock` if a worker takes no orders. Then the other workers have got theirs.
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
+        if let Some(one) = all.first() {
+            self.set_served(Arc::clone(&one.snapshot));
+        }
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
         self.give(orders, ORDERS_WAIT_MAX)?;
         self.finish();

@@ -1,5 +1,5 @@
 //! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum upgrade`, `samum health`,
-//! `samum stack`).
+//! `samum stack`, `samum explain`).
 //!
 //! A command is a line, and so is its reply: `ok` and a text, or `error` and a text. The text for `reload` has the hash
 //! of the loaded configuration, and a line for each warning. The text for `upgrade` is a sentence. The text for `health` has the number of workers that turn.
@@ -23,6 +23,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use rustix::process::{Uid, geteuid};
 
 use crate::control::Workers;
+use crate::explain::{QUESTION_MAX, Question};
+use crate::handler::router::explain::explain;
 use crate::listen::{self, Probe, SocketFile};
 use crate::reload::{REPLACED, Reply};
 use crate::upgrade::{Inheritance, Upgrader};
@@ -40,8 +42,8 @@ const BACKLOG: i32 = 16;
 /// Clients that are served at once: a reload may wait for a disk, and meanwhile the health of the server can be asked.
 /// Further clients get an error.
 const CLIENTS_MAX: usize = 16;
-/// The most bytes of a command.
-const COMMAND_MAX: usize = 64;
+/// The most bytes of a command: a question of `samum explain` is the longest. Escapes may double its bytes.
+const COMMAND_MAX: usize = 64 + 2 * QUESTION_MAX;
 /// The most bytes of a reply. A longer text is cut.
 const ANSWER_MAX: usize = 64 * 1024;
 /// The time for a client to send its command, or to take its reply.
@@ -52,6 +54,8 @@ const RELOAD_MAX: Duration = Duration::from_secs(60);
 const HEALTH_MAX: Duration = Duration::from_secs(5);
 /// The time for the reply to `upgrade`: those of the starter, of the new process and of a reload before it.
 const UPGRADE_MAX: Duration = Duration::from_secs(60);
+/// The time for the reply to `explain`, which may wait for a disk at each step.
+const EXPLANATION_MAX: Duration = Duration::from_secs(45);
 /// The time for other replies. Other reloads may be done first.
 const REPLY_MAX: Duration = Duration::from_secs(2 * RELOAD_MAX.as_secs());
 
@@ -213,11 +217,15 @@ fn serve_one(client: &UnixStream, commands: &Commands) -> io::Result<()> {
             Ok(count) => answer(client, Ok(&format!("{count} workers turn\n"))),
             Err(why) => answer(client, Err(&why)),
         },
+        Some([b'e', b'x', b'p', b'l', b'a', b'i', b'n', b' ', question @ ..]) => {
+            let result = explain_one(workers, question);
+            answer(client, result.as_deref().map_err(|error| &error[..]))
+        }
         Some(b"stack") => answer(client, Ok(&reports(workers, false))),
         Some(b"stack connections") => answer(client, Ok(&reports(workers, true))),
         Some(_) => answer(
             client,
-            Err("unknown command; there are `reload`, `upgrade`, `health` and `stack`"),
+            Err("unknown command; there are `reload`, `upgrade`, `health`, `stack` and `explain`"),
         ),
         None => Ok(()),
     }
@@ -232,6 +240,14 @@ fn may_command(client: Uid, server: Uid) -> bool {
 fn reports(workers: &Workers, has_connections: bool) -> String {
     let all = workers.reports(has_connections);
     if all.is_empty() { "no interface is served (--interface)\n".to_owned() } else { all.concat() }
+}
+
+/// Explains what the workers would do.
+fn explain_one(workers: &Workers, question: &[u8]) -> Result<String, String> {
+    let question = str::from_utf8(question).map_err(|_| "it is not UTF-8")?;
+    let question = Question::from_text(&unescape(question))?;
+    let snapshot = workers.served().ok_or("the server has not started yet")?;
+    explain(snapshot, &question.parts()?)
 }
 
 /// Has the configuration loaded again.
@@ -261,8 +277,7 @@ fn answer(mut client: &UnixStream, result: Result<&str, &str>) -> io::Result<()>
         Ok(text) => ("ok", text),
         Err(text) => ("error", text),
     };
-    let text = text.replace('\\', "\\\\").replace('\n', "\\n");
-    let mut line = format!("{word} {text}").into_bytes();
+    let mut line = format!("{word} {}", escape(text)).into_bytes();
     line.truncate(ANSWER_MAX - 1);
     line.push(b'\n');
     client.set_write_timeout(Some(CLIENT_MAX))?;
@@ -333,6 +348,16 @@ pub fn ask_for_health(path: &Path) -> Result<String, String> {
     ask(path, "health", HEALTH_MAX)
 }
 
+/// Asks the server at a control socket what it would do with a request (`samum explain`).
+///
+/// # Errors
+///
+/// A message for the operator.
+pub fn ask_for_explanation(path: &Path, question: &Question) -> Result<String, String> {
+    let command = format!("explain {}", escape(&question.to_text()));
+    ask(path, &command, EXPLANATION_MAX)
+}
+
 /// Asks the server at a control socket for the state of its own TCP/IP stacks (`samum stack`), with their
 /// connections or without.
 ///
@@ -371,7 +396,10 @@ fn ask(path: &Path, command: &str, patience: Duration) -> Result<String, String>
     match line.split_once(' ') {
         Some(("ok", text)) => Ok(unescape(text)),
         Some(("error", text)) => Err(unescape(text)),
-        _ => Err(format!("no samum that understands `{command}` listens at {shown}")),
+        _ => {
+            let word = command.split(' ').next().unwrap_or_default();
+            Err(format!("no samum that understands `{word}` listens at {shown}"))
+        }
     }
 }
 
@@ -383,6 +411,10 @@ fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
     rustix::net::connect(&socket, &address)?;
     Ok(socket.into())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n")
 }
 
 fn unescape(text: &str) -> String {
@@ -521,7 +553,7 @@ mod tests {
 
     #[test]
     fn garbage_is_refused() {
-        let many = [b'x'; 5000];
+        let many = [b'x'; COMMAND_MAX + 5000];
         for bytes in [&b"\n"[..], b"RELOAD\n", b"reload \n", b"\xff\xfe\0\n", b"stop\n", &many] {
             let answer = ask(bytes, Ok("abc"));
             assert!(answer.starts_with("error unknown command"), "{answer:?}");

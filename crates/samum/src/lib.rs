@@ -29,6 +29,7 @@ pub mod crowd;
 mod descriptors;
 pub mod desk;
 mod exit;
+pub mod explain;
 mod follow;
 mod guard;
 pub mod handler;

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use config::file::Errors;
 use config::{Message, reference};
-use samum::cli::{Cli, Command, Health, ManPage, Reload, Serve, StackArgs, Upgrade};
+use samum::cli::{Cli, Command, Explain, Health, ManPage, Reload, Serve, StackArgs, Upgrade};
+use samum::explain::{Question, explain_file};
 use samum::upgrade::Origin;
 use samum::{control_socket, preload, server};
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_health(&control).and_then(|text| print(text.as_bytes()))
         }
+        Command::Explain(arguments) => explained(arguments),
         Command::Stack(StackArgs { control, connections }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_stacks(&control, connections)
@@ -72,6 +74,20 @@ fn serve(arguments: Box<Serve>) -> Result<(), String> {
         return server::run(&loaded.config, origin);
     }
     server::run_reloadable(loaded, Box::new(move || arguments.load()), origin)
+}
+
+/// Explains what a server would do with a request.
+fn explained(arguments: Explain) -> Result<(), String> {
+    let Explain { url, fields, from, control, config } = arguments;
+    let question = Question::new(&url, from, &fields)?;
+    let text = match config {
+        Some(file) => explain_file(&file, &question).map_err(|errors| explain(&errors))?,
+        None => {
+            let control = control.unwrap_or_else(control_socket::default_path);
+            control_socket::ask_for_explanation(&control, &question)?
+        }
+    };
+    print(text.as_bytes())
 }
 
 /// Checks a configuration file, and prints it.

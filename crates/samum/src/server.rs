@@ -133,6 +133,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
     let from_files = source.is_some().then_some(&loaded);
     announce(&snapshot, from_files, shares, server.tuning.connections_max, &driver);
 
+    workers.set_served(Arc::clone(&snapshot));
     let workers = Arc::new(workers);
     let roots = Roots::new(roots, Arc::clone(&workers));
     let logs = Arc::new(OpenLogs::new(snapshot.logs()));

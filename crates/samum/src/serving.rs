@@ -148,6 +148,11 @@ impl Serving {
         self.snapshot.inner[site.index()].has_files
     }
 
+    /// The routes of a site.
+    pub(crate) fn routes_of(&self, site: SiteId) -> impl Iterator<Item = RouteId> {
+        self.snapshot.inner[site.index()].routes.clone().map(RouteId::new)
+    }
+
     /// The file at a path below the directory of a route.
     pub(crate) fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
         self.snapshot.page_at(route, path)

@@ -5,6 +5,7 @@ mod advance;
 mod answer;
 mod asked;
 mod destination;
+pub(crate) mod explain;
 mod faults;
 mod gateways;
 mod https;

@@ -13,6 +13,7 @@ use crate::common::as_nobody;
 use crate::tls::Authority;
 
 mod examples;
+mod explain;
 mod from_nginx;
 
 const SAMUM: &str = env!("CARGO_BIN_EXE_samum");

@@ -4,6 +4,8 @@ use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::path::Path;
 
+use http::Head;
+
 use super::{Snapshot, has_scheme_rules};
 use config::site::{Hosts, SiteId};
 use config::{Access, Action, Address, Config, Listen, Route};
@@ -122,6 +124,13 @@ impl Snapshot {
     #[inline]
     pub(in crate::serving) fn listener(&self, number: u32) -> Option<&Listener> {
         self.prepared.get(number as usize)?.as_ref()
+    }
+
+    /// Returns true if a site of a listener lists the host of a request.
+    pub(crate) fn lists(&self, listener: u32, head: &Head<'_>) -> bool {
+        let listener = self.listener(listener);
+        let host = head.host().unwrap_or_default();
+        listener.is_some_and(|one| one.hosts.listed(host, one.hosts.site(head)).is_some())
     }
 
     /// The address of a listener.

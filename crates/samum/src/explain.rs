@@ -1,0 +1,187 @@
+//! The question of `samum explain`: a request that nobody sends, and its way to a server.
+//!
+//! On the way the question is one line: the URL, the address of the client and the fields, each separated by a line feed,
+//! which the control socket escapes. The answer is made by `handler/router/explain.rs`.
+
+use core::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::handler::router::explain::{Parts, explain};
+use crate::machine::Machine;
+use crate::serving::Snapshot;
+use config::file::{self, Errors};
+use http1::Limits;
+use session::forwarded::Scheme;
+
+/// The most bytes of a question, on its way.
+pub(crate) const QUESTION_MAX: usize = 16 * 1024;
+
+/// A request of which `samum explain` asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Its URL.
+    url: String,
+    /// The address of the client, if the rules for clients are to be applied.
+    from: Option<IpAddr>,
+    /// Its fields, such as `Accept-Encoding: br`.
+    fields: Vec<String>,
+}
+
+impl Question {
+    /// Takes the arguments of the command.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub fn new(url: &str, from: Option<IpAddr>, fields: &[String]) -> Result<Self, String> {
+        let question = Self { url: url.to_owned(), from, fields: fields.to_vec() };
+        question.parts()?;
+        if question.to_text().len() > QUESTION_MAX {
+            return Err("the URL and the fields have 16 KiB at most".to_owned());
+        }
+        Ok(question)
+    }
+
+    /// The question on its way.
+    pub(crate) fn to_text(&self) -> String {
+        let from = self.from.map(|from| from.to_string()).unwrap_or_default();
+        let mut lines = vec![&self.url[..], &from];
+        lines.extend(self.fields.iter().map(|field| &field[..]));
+        lines.join("\n")
+    }
+
+    /// Reads a question that has come.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub(crate) fn from_text(text: &str) -> Result<Self, String> {
+        let mut lines = text.split('\n');
+        let url = lines.next().unwrap_or_default();
+        let from = match lines.next().unwrap_or_default() {
+            "" => None,
+            from => Some(from.parse().map_err(|_| format!("{from:?} is no address"))?),
+        };
+        let fields: Vec<_> = lines.map(str::to_owned).collect();
+        Self::new(url, from, &fields)
+    }
+
+    /// Takes the question apart.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub(crate) fn parts(&self) -> Result<Parts, String> {
+        let Self { url, from, fields } = self;
+        let wrong = |why: &str| format!("{url:?}: {why}");
+        let (scheme, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (Scheme::Http, rest),
+            Some(("https", rest)) => (Scheme::Https, rest),
+            _ => return Err(wrong("expected a URL with its scheme, such as http://host/path")),
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, target) = rest.split_at(end);
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        if host.is_empty() || host.contains('@') {
+            return Err(wrong("expected a host, without a user or a password"));
+        }
+        let port = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+        let port = port.map(|(_, port)| port.parse().map_err(|_| wrong("its port is no number")));
+        let port = port.transpose()?;
+        let mut head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n");
+        for field in fields {
+            let name = field.split(':').next().unwrap_or_default();
+            if field.contains(['\r', '\n']) || !field.contains(':') {
+                return Err(format!("{field:?}: expected a field, such as `Accept-Encoding: br`"));
+            }
+            if name.eq_ignore_ascii_case("Host") {
+                return Err("the host is that of the URL; leave `Host` out".to_owned());
+            }
+            head.push_str(field);
+            head.push_str("\r\n");
+        }
+        head.push_str("\r\n");
+        // The parser of servers judges it.
+        match http1::parse(head.as_bytes(), &Limits::DEFAULT) {
+            Ok(Some((_, len))) if len == head.len() => {}
+            Ok(_) => return Err(wrong("it is no URL of a request")),
+            Err(reject) => return Err(wrong(&format!("the request is refused: {reject}"))),
+        }
+        let (host, url) = (host.to_owned(), url.clone());
+        Ok(Parts { scheme, url, host, port, head, from: *from })
+    }
+}
+
+/// Explains by a configuration file what a server would do.
+///
+/// # Errors
+///
+/// Those of the file, or a sentence for the operator.
+pub fn explain_file(file: &Path, question: &Question) -> Result<String, Errors> {
+    let loaded = file::load(file, &mut Machine::new()?)?;
+    let snapshot = Arc::new(Snapshot::new(&loaded.config)?);
+    Ok(explain(snapshot, &question.parts()?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(url: &str, fields: &[&str]) -> Result<Parts, String> {
+        let fields: Vec<_> = fields.iter().map(|&field| field.to_owned()).collect();
+        Question::new(url, None, &fields)?.parts()
+    }
+
+    #[test]
+    fn a_url_is_the_head_of_a_request() {
+        for (url, host, port, line) in [
+            ("http://a.example", "a.example", None, "GET / HTTP/1.1"),
+            ("https://a.example/b?c#d", "a.example", None, "GET /b?c HTTP/1.1"),
+            ("http://a.example:8080?x", "a.example:8080", Some(8080), "GET /?x HTTP/1.1"),
+            ("http://[::1]:81/%41", "[::1]:81", Some(81), "GET /%41 HTTP/1.1"),
+            ("http://[::1]/", "[::1]", None, "GET / HTTP/1.1"),
+        ] {
+            let parts = parts(url, &["Accept: */*"]).expect(url);
+            assert_eq!((&parts.host[..], parts.port), (host, port), "{url}");
+            let head = format!("{line}\r\nHost: {host}\r\nAccept: */*\r\n\r\n");
+            assert_eq!(parts.head, head, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_no_client_could_send_is_refused() {
+        for (url, fields) in [
+            ("a.example/", &[][..]),
+            ("ftp://a.example/", &[]),
+            ("http:///a", &[]),
+            ("http://user:secret@a.example/", &[]),
+            ("http://a.example:x/", &[]),
+            ("http://a.example/a b", &[]),
+            ("http://a.example/a\r\nX: y", &[]),
+            ("http://a.example/\u{1b}[2J", &[]),
+            ("http://a.example/", &["Accept"]),
+            ("http://a.example/", &["Accept: a\r\nX: y"]),
+            ("http://a.example/", &["A: a\nX: y"]),
+            ("http://a.example/", &["Host: b.example"]),
+            ("http://a.example/", &["A: \u{1b}[2J"]),
+            ("http://a.example/", &[": a"]),
+        ] {
+            assert!(parts(url, fields).is_err(), "{url:?} {fields:?}");
+        }
+        let long = format!("A: {}", "x".repeat(QUESTION_MAX));
+        assert!(parts("http://a.example/", &[&long]).is_err());
+    }
+
+    #[test]
+    fn a_question_is_the_same_at_the_other_end() {
+        for from in [None, Some("192.0.2.1".parse().unwrap())] {
+            let fields = ["A: b".to_owned(), "C: d".to_owned()];
+            let question = Question::new("http://a.example/", from, &fields).unwrap();
+            assert_eq!(Question::from_text(&question.to_text()), Ok(question));
+        }
+        assert!(Question::from_text("").is_err());
+        assert!(Question::from_text("http://a.example/\nnobody").is_err());
+    }
+}

@@ -1,0 +1,582 @@
+//! Explains what a server would do with a request, without doing it.
+//!
+//! The states of requests ([`super::state`]) decide here, too: [`begin`] and [`advance`] say what a request needs next.
+//! Files are looked for by the loads of `content`, on a ring of this thread's own, so no worker waits for them. Nothing
+//! is sent to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and
+//! `environment` are not shown.
+
+use core::fmt::{Display, Write as _};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Coding, Head, ResponseHead, Status, Target};
+use http1::Limits;
+use http1::write::{ConnectionOption, Wire, response_head};
+use ring::{Choice, Ring, Silences};
+use rustix::fs::{Mode, OFlags, open};
+
+use super::advance::{advance, begin, refuse};
+use super::answer::{Outcome, add_fields, fixed_response, refused};
+use super::asked::Asked;
+use super::destination::{Ground, is_hidden, normalize, place_of};
+use super::https::turned_away;
+use super::state::{Event, Next, State};
+use crate::guard::Refusal;
+use crate::handler::{Request, Response, Ticket, files, page};
+use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec};
+use config::route::RouteId;
+use config::site::SiteId;
+use config::text::plain;
+use config::{Action, Cgi, Fastcgi, Peers};
+use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
+use session::context::Context;
+use session::forwarded::Scheme;
+use session::network::{Handshake, Origin};
+use session::page::bare;
+use session::reason::Reason;
+use session::shell::{Complaint, Operator, Shell, kind};
+
+/// The time for the disk.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most steps from a path to its response: the file, its fallback, the page of an error; and as many for scripts.
+const STEPS_MAX: usize = 8;
+/// Descriptors for the files of one look.
+const DESCRIPTORS_MAX: usize = 64;
+/// The column of the values.
+const COLUMN: usize = 14;
+/// The request's name. There is no other.
+const TICKET: Ticket = Ticket { connection: 0, request: 0 };
+
+/// A request that nobody sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    pub(crate) scheme: Scheme,
+    pub(crate) url: String,
+    /// The host, as a field has it.
+    pub(crate) host: String,
+    /// The port of the URL, if it has one.
+    pub(crate) port: Option<u16>,
+    /// The head of the request, as a client would send it.
+    pub(crate) head: String,
+    /// The address of the client, if the rules for clients are to be applied.
+    pub(crate) from: Option<IpAddr>,
+}
+
+/// The explanation: a name and a text on each line. Nothing in it acts on a terminal.
+#[derive(Debug, Default)]
+struct Explanation(String);
+
+impl Explanation {
+    fn say(&mut self, name: &str, text: impl Display) {
+        let text = text.to_string();
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{name:COLUMN$}{}", plain(&text));
+    }
+}
+
+/// An operator that is told nothing: what goes wrong is a part of the explanation.
+#[derive(Debug)]
+struct Nobody;
+
+impl Operator for Nobody {
+    fn note(&mut self, _ring: &mut Ring, _text: &str) {}
+
+    fn complain(&mut self, _: &mut Ring, _: ring::Time, _: Complaint, _: &str) {}
+}
+
+/// The handshake of a client that has named the host of its request.
+#[derive(Debug)]
+struct Named(String);
+
+impl Handshake for Named {
+    fn version(&self) -> &'static str {
+        "TLSv1.3"
+    }
+
+    fn cipher(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        Some(&self.0)
+    }
+
+    fn client(&self) -> Option<&str> {
+        None
+    }
+
+    fn is_resumed(&self) -> bool {
+        false
+    }
+
+    fn permits(&self, _host: Option<&str>) -> bool {
+        true
+    }
+}
+
+/// Explains what a server with a snapshot would do.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String> {
+    let parsed = http1::parse(parts.head.as_bytes(), &Limits::DEFAULT);
+    let parsed = parsed.map_err(|reject| format!("the request is refused: {reject}"))?;
+    let (request, _) = parsed.ok_or("the request is not complete")?;
+    let head = &request.head;
+    let mut out = Explanation::default();
+    out.say("request", format_args!("GET {}", parts.url));
+    let (listener, address) = listener_of(&snapshot, head, parts)?;
+    let is_tls = parts.scheme == Scheme::Https;
+    let protocol = if is_tls { "TLS" } else { "without TLS" };
+    out.say("listener", format_args!("{address}, {protocol}"));
+    let trees = (0..snapshot.trees().len()).map(TreeId::new).collect();
+    let serving = Serving::new(Arc::clone(&snapshot), trees);
+    let site = serving.site(listener, head).ok_or("no site has the listener")?;
+    let name = &snapshot.records()[site.index()].name;
+    match serving.listed(listener, parts.host.as_bytes(), site) {
+        Some(_) => out.say("site", format_args!("{name} (its hosts have this host)")),
+        None => out.say("site", format_args!("{name} (the default: no site lists this host)")),
+    }
+    let mut shell = shell(&snapshot)?;
+    let peer = parts.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let mut origin = Origin { listener, peer: SocketAddr::new(peer, 0).into() };
+    if is_tls {
+        origin.set_handshake(Rc::new(Named(parts.host.clone())));
+    }
+    let request = Request { head, ticket: TICKET, origin: &origin, is_again: false };
+    let mut name = Vec::new();
+    let (destination, next);
+    if let Some(outcome) = turned_away(&shell, &request, &serving, site) {
+        out.say("https", "the site answers such requests without its routes (`https`)");
+        destination = Destination { site, route: None };
+        next = refuse(Ground { serving: &serving, destination }, None, outcome);
+    } else {
+        let (place, refusal) = place(&serving, site, head, &mut name);
+        destination = place;
+        let ground = Ground { serving: &serving, destination };
+        say_route(&mut out, &serving, destination, &name);
+        let refusal = refusal.or_else(|| refused_by_rules(&mut out, ground, parts));
+        next = match refusal {
+            Some(outcome) => refuse(ground, None, outcome),
+            None => begin(ground, Asked::Given(&request), Cow::Borrowed(&name), None),
+        };
+    }
+    let ground = Ground { serving: &serving, destination };
+    follow(&mut out, &mut shell, ground, head, next);
+    Ok(out.0)
+}
+
+/// The listener to which such a request would come, and its address.
+fn listener_of(
+    snapshot: &Snapshot,
+    head: &Head<'_>,
+    parts: &Parts,
+) -> Result<(u32, String), String> {
+    let is_tls = parts.scheme == Scheme::Https;
+    let port = parts.port.unwrap_or_else(|| parts.scheme.port());
+    let listeners = snapshot.listeners().iter();
+    let all: Vec<_> = listeners.filter(|(_, listen)| listen.tls == is_tls).collect();
+    let lists = |number: u32| snapshot.lists(number, head);
+    let has_port = |listen: &config::Listen| listen.address.port() == Some(port);
+    // The port says most; without such a listener, behind a proxy or with port 0, the host does.
+    let chosen = all
+        .iter()
+        .find(|(number, listen)| has_port(listen) && lists(*number))
+        .or_else(|| all.iter().find(|(_, listen)| has_port(listen)))
+        .or_else(|| all.iter().find(|(number, _)| lists(*number)))
+        .or_else(|| all.first());
+    let Some((number, listen)) = chosen else {
+        let with = if is_tls { "with" } else { "without" };
+        return Err(format!("no listener {with} TLS would get the request"));
+    };
+    let why = if has_port(listen) { "" } else { " (no listener has the port of the URL)" };
+    Ok((*number, format!("{}{why}", listen.address)))
+}
+
+fn shell(snapshot: &Arc<Snapshot>) -> Result<Shell<Nobody>, String> {
+    let ring =
+        Ring::new(Choice::Epoll).map_err(|error| format!("cannot look for files: {error}"))?;
+    let servings = Servings::new(Serving::new(Arc::clone(snapshot), Vec::new()));
+    let cx = Context::new(snapshot.tuning().clone(), Rc::new(servings));
+    Ok(Shell::new(ring, cx, Arc::new(Silences::default()), Nobody))
+}
+
+/// The destination of a request, and its refusal if its path is none.
+fn place(
+    serving: &Serving,
+    site: SiteId,
+    head: &Head<'_>,
+    name: &mut Vec<u8>,
+) -> (Destination, Option<Outcome>) {
+    let Target::Origin { path, .. } = head.target else {
+        let refusal = Outcome::Error(Status::BadRequest, Reason::Target);
+        return (Destination { site, route: None }, Some(refusal));
+    };
+    match place_of(serving, path, name, |name| serving.destination(site, name)) {
+        Ok(destination) => {
+            let is_hidden = is_hidden(serving, destination, name);
+            let refusal = Outcome::Error(Status::NotFound, Reason::Dotfile);
+            (destination, is_hidden.then_some(refusal))
+        }
+        Err(error) => {
+            let destination = match normalize(path, name) {
+                Ok(()) => serving.destination(site, name),
+                Err(_) => Destination { site, route: None },
+            };
+            (destination, Some(Outcome::Error(error.status(), Reason::Path(error))))
+        }
+    }
+}
+
+/// Says which route has the path, and which others would have it.
+fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination, name: &[u8]) {
+    let chosen = destination.route;
+    match chosen {
+        Some(id) => {
+            let entry = serving.entry(id);
+            let pattern = entry.route.pattern.as_ref();
+            let pattern = pattern.map(|pattern| format!(" with match = {:?}", pattern.as_str()));
+            let pattern = pattern.unwrap_or_default();
+            out.say(
+                "route",
+                format_args!("{}{pattern} (the longest path that fits)", entry.route.path),
+            );
+        }
+        None => out.say("route", "none has this path"),
+    }
+    for id in serving.routes_of(destination.site).filter(|id| Some(*id) != chosen) {
+        let entry = serving.entry(id);
+        let is_above = name.starts_with(&entry.prefix) || entry.route.path.as_bytes() == name;
+        if !is_above {
+            continue;
+        }
+        let route = entry.route.name();
+        let is_longer = chosen.is_none_or(|id| entry.prefix.len() > serving.prefix(id).len());
+        let why = if entry.route.is_internal {
+            "is internal"
+        } else if entry.matcher.redirects.is_some() {
+            "its file of redirects does not list the path, or it comes later"
+        } else if entry.route.pattern.as_ref().is_some_and(|own| !own.matches(name)) {
+            "its `match` does not fit"
+        } else if is_longer {
+            "is not reached"
+        } else {
+            "its path is shorter, or it comes later"
+        };
+        out.say("", format_args!("not {route}: {why}"));
+    }
+}
+
+/// Says the conditions of a route. Returns the refusal of the client, if its address is known.
+fn refused_by_rules(
+    out: &mut Explanation,
+    Ground { serving, destination }: Ground<'_>,
+    parts: &Parts,
+) -> Option<Outcome> {
+    let route = &serving.entry(destination.route?).route;
+    let list = |peers: &[Peers]| {
+        let all: Vec<_> = peers.iter().map(Peers::to_string).collect();
+        all.join(", ")
+    };
+    let access = &route.access;
+    if !access.allow.is_empty() {
+        out.say("allow", list(&access.allow));
+    }
+    if !access.deny.is_empty() {
+        out.say("deny", list(&access.deny));
+    }
+    let limits = &route.limits;
+    if let Some(connections) = limits.connections {
+        out.say("limit", format_args!("{connections} connections per address"));
+    }
+    if let Some(rate) = limits.requests {
+        let config::Rate { per_second, burst } = rate;
+        out.say(
+            "limit",
+            format_args!("{per_second} requests a second per address, {burst} at once"),
+        );
+    }
+    if let Some(bytes) = limits.bytes_per_second {
+        out.say("limit", format_args!("{bytes} bytes a second on a connection"));
+    }
+    let permitted = access.permitted()?;
+    match parts.from {
+        None => {
+            out.say("client", "permitted, as is assumed (--from ADDRESS applies the rules)");
+            None
+        }
+        Some(from) if permitted.contains(Some(from)) => {
+            out.say("client", format_args!("{from} is permitted"));
+            None
+        }
+        Some(from) => {
+            out.say("client", format_args!("{from} is not permitted"));
+            Some(Outcome::Refused(Refusal::Forbidden))
+        }
+    }
+}
+
+/// Follows a request to its end.
+fn follow<'a>(
+    out: &mut Explanation,
+    shell: &mut Shell<Nobody>,
+    ground: Ground<'a>,
+    head: &Head<'_>,
+    mut next: Next<'a>,
+) {
+    let serving = ground.serving;
+    for _ in 0..STEPS_MAX {
+        next = match next {
+            Next::File { tree, path, lookup } => {
+                let spec = &serving.snapshot.trees()[tree.index()];
+                let place = spec.directory.join(OsStr::from_bytes(&path));
+                let found = look(shell, spec, &path);
+                match &found {
+                    Answer::Resource(resource) => say_resource(out, spec, resource),
+                    Answer::Error(_, reason) => {
+                        out.say("file", format_args!("{}: {reason}", place.display()));
+                    }
+                    Answer::Rejected(reject) => {
+                        out.say("file", format_args!("{}: {}", place.display(), reject.reason));
+                    }
+                }
+                advance(ground, State::File(lookup), Event::File(found))
+            }
+            Next::Template(parsing) => {
+                out.say("page", "its directives are followed (includes), if it has some");
+                let answer = Answer::Resource(parsing.resource);
+                Next::Answer { outcome: Outcome::Content(parsing.route, answer), missing: None }
+            }
+            Next::Program { .. } => return say_program(out, ground),
+            Next::Script { route, name, .. } => return say_script(out, serving, route, &name),
+            Next::Proxy { .. } => return say_upstream(out, ground),
+            Next::Loop { .. } => {
+                out.say("redirect", "it leads to this path itself");
+                return out.say("response", "500: the redirect leads to this path itself");
+            }
+            Next::Answer { outcome, .. } => {
+                return say_response(out, &mut shell.cx, ground, head, &outcome);
+            }
+            // No authorizer is asked, and no gateway has answered.
+            Next::Authorize(_)
+            | Next::Recall(_)
+            | Next::Begin(_)
+            | Next::Page(..)
+            | Next::Route { .. }
+            | Next::Named { .. } => return,
+        };
+    }
+}
+
+/// Looks for a file as a worker does. It waits for the disk for [`PATIENCE`].
+fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> Answer {
+    let unavailable = |reason| Answer::Error(Status::ServiceUnavailable, reason);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = match open(&*spec.directory, flags, Mode::empty()) {
+        Ok(root) => shell.ring.adopt_file(root),
+        Err(errno) => {
+            return unavailable(Reason::unopened(&spec.directory, &errno.into(), None));
+        }
+    };
+    let account = shell.cx.budget.shared.clone();
+    let in_memory = InMemory::of(shell.cx.takes);
+    let tree = vec![Tree::new(root, spec)];
+    let Ok(mut content) = Content::new(tree, DESCRIPTORS_MAX, in_memory, account) else {
+        return unavailable(Reason::Crowded);
+    };
+    shell.tick();
+    if let content::Found::Now(answer) = content.find(shell, TreeId::new(0), path, TICKET) {
+        return answer;
+    }
+    let deadline = shell.ring.now() + PATIENCE;
+    let mut completions = Vec::new();
+    while shell.ring.now() < deadline {
+        if shell.ring.wait(Some(deadline), &mut completions).is_err() {
+            break;
+        }
+        shell.tick();
+        for completion in completions.drain(..) {
+            match completion.token & kind::MASK {
+                kind::LOAD => content.handle_load(shell, completion),
+                kind::LAYOUT => content.handle_layout(shell, completion),
+                kind::WATCH => content.handle_watch(shell, completion),
+                kind::TIDY => content.handle_tidy(shell, &completion),
+                kind::WAKE => content.handle_wake(shell),
+                _ => {}
+            }
+        }
+        if let Some((_, answer)) = content.answers.pop_front() {
+            return answer;
+        }
+    }
+    unavailable(Reason::Disk)
+}
+
+/// Says what a path leads to on the disk.
+fn say_resource(out: &mut Explanation, spec: &TreeSpec, resource: &Resource) {
+    let path = spec.directory.join(OsStr::from_bytes(&resource.path));
+    match &resource.kind {
+        Kind::File(files) => {
+            let path = path_of(spec, resource, &path);
+            say_files(out, &path, files);
+        }
+        Kind::Directory(_) => {
+            out.say(
+                "directory",
+                format_args!("{}: it has no index, and is listed", path.display()),
+            );
+        }
+        Kind::Redirect => {
+            let path = path.display();
+            out.say("directory", format_args!("{path}: its path has no slash at the end"));
+        }
+        Kind::Unclean(_) => out.say("file", "its path is not the clean one (clean-urls = true)"),
+    }
+}
+
+/// The path of the file that a resource is: the index of a directory, or a page without its suffix.
+fn path_of(spec: &TreeSpec, resource: &Resource, path: &Path) -> std::path::PathBuf {
+    let is_directory = resource.path.is_empty() || resource.path.ends_with(b"/");
+    if is_directory {
+        return match spec.rules.index.get(resource.index) {
+            Some(index) => path.join(index),
+            None => path.to_owned(),
+        };
+    }
+    if spec.rules.clean_urls && !path.is_file() {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".html");
+        return name.into();
+    }
+    path.to_owned()
+}
+
+fn say_files(out: &mut Explanation, path: &Path, files: &FileSet) {
+    let stat = &files.plain.stat;
+    let owner = if stat.owner == 0 { "root".to_owned() } else { stat.owner.to_string() };
+    out.say(
+        "file",
+        format_args!(
+            "{} ({} bytes, mode {:04o}, owner {owner})",
+            path.display(),
+            stat.size,
+            stat.mode & 0o7777
+        ),
+    );
+    if let Ok(target) = path.canonicalize()
+        && target != path
+    {
+        out.say("", format_args!("it is {}", target.display()));
+    }
+    for (coding, variant) in Coding::PREFERENCE.iter().zip(&files.encoded) {
+        if let Some(variant) = variant {
+            out.say("precompressed", format_args!("{coding:?}, {} bytes", variant.stat.size));
+        }
+    }
+    out.say("media type", &files.content_type);
+}
+
+fn say_program(out: &mut Explanation, Ground { serving, destination }: Ground<'_>) {
+    let Some(Action::Cgi(Cgi { root, environment, .. })) =
+        destination.route.map(|id| &serving.route(id).action)
+    else {
+        return;
+    };
+    out.say("program", format_args!("one below {} (cgi), which is not started", root.display()));
+    say_names(out, "environment", environment.iter().map(|(name, _)| &name[..]));
+}
+
+fn say_script(out: &mut Explanation, serving: &Serving, route: RouteId, name: &[u8]) {
+    let Action::Fastcgi(Fastcgi { environment, upstream, .. }) = &serving.route(route).action
+    else {
+        return;
+    };
+    out.say("script", String::from_utf8_lossy(name));
+    say_servers(out, upstream);
+    say_names(out, "environment", environment.iter().map(|(name, _)| &name[..]));
+}
+
+fn say_upstream(out: &mut Explanation, Ground { serving, destination }: Ground<'_>) {
+    let Some(route) = destination.route.map(|id| serving.route(id)) else { return };
+    let Some(upstream) = route.action.upstream() else { return };
+    say_servers(out, upstream);
+    say_names(out, "sends", route.request_headers.iter().map(|field| field.name()));
+}
+
+fn say_servers(out: &mut Explanation, upstream: &config::Upstream) {
+    let all: Vec<_> = upstream.servers.iter().map(|server| server.to_string()).collect();
+    out.say("upstream", format_args!("{}, which is not asked", all.join(" or ")));
+}
+
+/// Says the names of values that may be secret.
+fn say_names<'a>(out: &mut Explanation, what: &str, names: impl Iterator<Item = &'a str>) {
+    for name in names {
+        out.say(what, format_args!("{name} = …"));
+    }
+}
+
+/// Says the response, with its fields.
+fn say_response(
+    out: &mut Explanation,
+    cx: &mut Context,
+    ground: Ground<'_>,
+    head: &Head<'_>,
+    outcome: &Outcome,
+) {
+    let Ground { serving, destination } = ground;
+    let Some(mut response) = response_of(cx, serving, head, outcome) else {
+        return out.say("response", "200 OK, made anew for each request");
+    };
+    if !matches!(outcome, Outcome::Content(_, Answer::Resource(_))) {
+        add_fields(head, serving, destination, &mut response);
+    }
+    let made = response.made();
+    let status = made.head.status;
+    match outcome.reason() {
+        Some(reason) => out.say("response", format_args!("{status}: {reason}")),
+        None => out.say("response", status),
+    }
+    if matches!(outcome, Outcome::Paged(_)) {
+        out.say("", "with the page of the route for this status (errors)");
+    }
+    let wire = Wire { connection: ConnectionOption::Unsaid, chunked: false };
+    let mut bytes = Vec::new();
+    response_head(&made.head, &cx.date, wire, &mut bytes);
+    for line in String::from_utf8_lossy(&bytes).lines().skip(1).filter(|line| !line.is_empty()) {
+        out.say("", line);
+    }
+}
+
+/// The response of an outcome; `None` for the outcomes that are made anew.
+fn response_of<'a>(
+    cx: &mut Context,
+    serving: &'a Serving,
+    head: &Head<'_>,
+    outcome: &'a Outcome,
+) -> Option<Response<'a>> {
+    Some(match outcome {
+        Outcome::Content(id, content) => {
+            let entry = serving.entry(*id);
+            let policy = entry.route.action.files()?.rules.policy;
+            files::response(cx, head, &entry.prefix, policy, &entry.fields, content)
+        }
+        Outcome::Directory(id) => {
+            files::redirect(Status::MovedPermanently, head, serving.prefix(*id), b"")
+        }
+        Outcome::Moved(moved) => page::moved(ResponseHead {
+            location: Some((&moved.location[..]).into()),
+            ..bare(moved.status)
+        }),
+        Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
+        Outcome::Refused(refusal) => refused(*refusal),
+        Outcome::Paged(paged) => return response_of(cx, serving, head, &paged.error),
+        outcome => page::error(bare(outcome.error()?)),
+    })
+}
