@@ -89,8 +89,11 @@ pub(super) fn uses(config: &Config, process: &Process<'_>) -> Vec<Use> {
                 }
             }
         }
-        if let LogTarget::File(path) = &site.log.target {
-            all.around(Some(Thing::Log(path.clone())), path, Access::WRITE | Access::MAKE);
+        let own = site.routes.iter().filter_map(|route| route.log.as_ref());
+        for log in own.chain([&site.log]) {
+            if let LogTarget::File(path) = &log.target {
+                all.around(Some(Thing::Log(path.clone())), path, Access::WRITE | Access::MAKE);
+            }
         }
         let tls = site.tls.iter();
         let pairs = tls.clone().flat_map(|tls| &tls.pairs);
