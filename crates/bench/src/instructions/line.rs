@@ -42,6 +42,8 @@ struct RequestKind {
     is_logged: bool,
     /// True if the server is configured by [`SEEN`].
     is_seen: bool,
+    /// True if the server is configured by [`OWN`].
+    has_own_format: bool,
     /// True if another server has the files, and the one that is counted is configured by [`PROXY`].
     is_proxied: bool,
     /// The way of the frames (`--frames`), if the request comes over a link to a stack of the server's own. It is
@@ -61,6 +63,7 @@ const HOT: RequestKind = RequestKind {
     is_cold: false,
     is_logged: false,
     is_seen: false,
+    has_own_format: false,
     is_proxied: false,
     frames: None,
     percent: EXACT,
@@ -81,10 +84,17 @@ const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: RequestKind = RequestKind { percent: OWN_STACK_PERCENT, ..HOT };
 
-const LINES: [RequestKind; 15] = [
+const LINES: [RequestKind; 16] = [
     HOT,
     RequestKind { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     RequestKind { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
+    RequestKind {
+        name: "hot 1 KiB, log with request ids",
+        is_logged: true,
+        has_own_format: true,
+        percent: LOGGED_PERCENT,
+        ..HOT
+    },
     RequestKind {
         name: "hot 1 KiB, metrics, 2 sites, JSON log",
         is_logged: true,
@@ -146,6 +156,19 @@ log = { file = "{dir}/access.log", format = "json" }
 [[site]]
 listen = ["127.0.0.1:{port}"]
 hosts = ["example.org"]
+
+  [[site.route]]
+  files = "{root}"
+"#;
+
+/// A format of one's own: what the combined one has, and the ids of requests.
+const OWN: &str = r#"
+[[site]]
+listen = ["127.0.0.1:{port}"]
+
+  [site.log]
+  file = "{dir}/access.log"
+  format = '$client [$time] "$request" $status $bytes "$referer" "$user-agent" $request-id'
 
   [[site.route]]
   files = "{root}"
@@ -229,8 +252,14 @@ fn start(line: &RequestKind, driver: &str, host: Host<'_>) -> Result<Server, Sto
         return Ok(Server::start(&on_own_stack(driver, frames)?, host).map_err(Absent::why)?);
     }
     let mut peer = serving(driver, if line.is_logged { "{dir}/access.log" } else { "none" })?;
-    if line.is_seen || line.is_proxied {
-        if line.is_seen { SEEN } else { PROXY }.clone_into(&mut peer.configuration);
+    let configuration = match (line.is_seen, line.has_own_format, line.is_proxied) {
+        (true, ..) => Some(SEEN),
+        (_, true, _) => Some(OWN),
+        (.., true) => Some(PROXY),
+        _ => None,
+    };
+    if let Some(configuration) = configuration {
+        configuration.clone_into(&mut peer.configuration);
         let command = ["{samum}", "serve", "--config", "{conf}", "--threads", "1"];
         peer.command =
             command.into_iter().chain(["--driver", name(driver)]).map(str::to_owned).collect();
