@@ -10,6 +10,7 @@ use http::date;
 use super::{Cut, Record};
 use config::text::{escape_json, is_plain_json};
 use config::{Log, LogFormat, LogTarget, OwnFormat, Piece, Variable};
+use session::handler::Ticket;
 use session::network::Handshake;
 use session::request_id::{RequestId, Seed};
 
@@ -171,8 +172,11 @@ impl Line<'_> {
             out.extend_from_slice(name);
             push_json(value, out);
         }
-        out.extend_from_slice(b"\",\"connection\":");
-        push_number(record.ticket.connection, 1, out);
+        out.push(b'"');
+        if record.ticket.connection != Ticket::UNNAMED {
+            out.extend_from_slice(b",\"connection\":");
+            push_number(record.ticket.connection, 1, out);
+        }
         out.extend_from_slice(b",\"request_bytes\":");
         push_number(record.request_bytes, 1, out);
         if let Some(upstream) = &record.upstream {
@@ -258,6 +262,7 @@ impl Line<'_> {
         match variable {
             Variable::Bytes => push_number(bytes, 1, out),
             Variable::Client => escape(client.as_bytes(), out),
+            Variable::Connection if record.ticket.connection == Ticket::UNNAMED => {}
             Variable::Connection => push_number(record.ticket.connection, 1, out),
             Variable::Cut => out.extend_from_slice(cut.map_or("", Cut::text).as_bytes()),
             Variable::DiskSeconds => push_seconds(record.disk_wait, out),
@@ -409,7 +414,13 @@ mod tests {
 
     fn record() -> Box<Record> {
         let log = Some(LogId(Rc::new(ring::Key::NONE)));
-        let recording = Recording { site: "a.example".into(), log, label: None, shows_more: true };
+        let recording = Recording {
+            site: "a.example".into(),
+            log,
+            label: None,
+            shows_more: true,
+            shows_trace: true,
+        };
         let target = Target::Origin { path: b"/\"a", query: Some(b"b\xff") };
         let (version, index) = (Version::Http11, FieldIndex::EMPTY);
         let head = Head::new(Method::Get, target, version, None, b"", index);

@@ -111,7 +111,9 @@ impl Desk {
             let (log, label) = (logs.id(&place.log), labels.get(place.site).copied());
             let is_recorded = log.is_some() || label.is_some();
             let (site, shows_more) = (place.name[..].into(), place.shows_more());
-            is_recorded.then(|| Rc::new(Recording { site, log, label, shows_more }))
+            let shows_trace = place.shows_trace();
+            let recording = Recording { site, log, label, shows_more, shows_trace };
+            is_recorded.then(|| Rc::new(recording))
         });
         let recordings: Vec<_> = recordings.collect();
         logs.close_unused();

@@ -17,6 +17,7 @@ use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
 use crate::record::Recording;
 use crate::request_id::Seed;
+use crate::ticket::Ticket;
 use config::Tuning;
 use metrics::Stats;
 
@@ -53,6 +54,11 @@ pub struct Context {
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
     /// The random bits of which the ids of requests are made.
     pub id_seed: Seed,
+    /// The request whose response begins, and whether its peer is believed when it names the id; only where a log shows
+    /// ids.
+    pub asked: (Ticket, bool),
+    /// The number of requests that no handler was asked about.
+    unnamed: u32,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
@@ -123,11 +129,19 @@ impl Context {
             budget,
             takes: Some(Takes::Files),
             other_protocol: None,
+            asked: (Ticket::default(), false),
+            unnamed: 0,
             id_seed: Seed(
                 [RandomState::new(), RandomState::new()].map(|state| state.hash_one(0_u8)),
             ),
             tokens: (RandomState::new(), 0),
         }
+    }
+
+    /// A name for a request that no handler was asked about.
+    pub const fn next_unnamed(&mut self) -> Ticket {
+        self.unnamed = self.unnamed.wrapping_add(1);
+        Ticket { connection: Ticket::UNNAMED, request: self.unnamed }
     }
 
     /// Takes the limits of another configuration.

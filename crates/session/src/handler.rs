@@ -207,10 +207,6 @@ pub struct Terms {
     pub rate: Option<NonZeroU64>,
     /// The scheme that the client has asked for, if metrics or `hsts` need it; otherwise `http`.
     pub scheme: Scheme,
-    /// The request, if there is a log.
-    pub ticket: Ticket,
-    /// True if the peer is believed when it names the id of the request.
-    pub is_trusted: bool,
 }
 
 impl Terms {
@@ -223,8 +219,6 @@ impl Terms {
         is_last: false,
         rate: None,
         scheme: Scheme::Http,
-        ticket: Ticket { connection: 0, request: 0 },
-        is_trusted: false,
     };
 }
 

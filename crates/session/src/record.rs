@@ -31,6 +31,8 @@ pub struct Recording {
     pub label: Option<SiteLabel>,
     /// True if lines of the log have facts that the usual formats leave out: the host, the id of the request, the trace.
     pub shows_more: bool,
+    /// True if lines of the log have the trace of the request.
+    pub shows_trace: bool,
 }
 
 /// The upstream that has answered a request, and the times that it took.
@@ -165,7 +167,11 @@ impl Record {
         began: Began,
         more: More,
     ) -> Box<Self> {
-        let text = if recording.log.is_some() { Text::new(head, more) } else { Text::default() };
+        let text = if recording.log.is_some() {
+            Text::new(head, more, recording.shows_trace)
+        } else {
+            Text::default()
+        };
         let request_bytes = head.filter(|_| recording.log.is_some()).map_or(0, request_bytes);
         let Began { at, unix_ms, disk_wait } = began;
         let method = head.map_or(MethodLabel::NONE, |head| MethodLabel::of(head.method));
@@ -210,7 +216,7 @@ impl Record {
 }
 
 impl Text {
-    fn new(head: Option<&Head<'_>>, more: More) -> Self {
+    fn new(head: Option<&Head<'_>>, more: More, shows_trace: bool) -> Self {
         let Some(head) = head else {
             let bytes = b"-".to_vec();
             let (user_agent, host, id) = (1, 1, 1);
@@ -228,8 +234,10 @@ impl Text {
             More::Nothing => (&b""[..], &b""[..], &b""[..]),
             _ => (
                 head.host().unwrap_or_default(),
-                request_id::given(head).filter(|_| more == More::Trusted).unwrap_or_default(),
-                request_id::trace(head).unwrap_or_default(),
+                // Only these look through all fields.
+                if more == More::Trusted { request_id::given(head) } else { None }
+                    .unwrap_or_default(),
+                if shows_trace { request_id::trace(head) } else { None }.unwrap_or_default(),
             ),
         };
         let further = host.len() + id.len() + trace.len();
@@ -358,7 +366,11 @@ mod tests {
 
     fn text(target: Target<'_>, host: Option<&[u8]>) -> Text {
         let (version, index) = (Version::Http11, FieldIndex::EMPTY);
-        Text::new(Some(&Head::new(Method::Get, target, version, host, b"", index)), More::Untrusted)
+        Text::new(
+            Some(&Head::new(Method::Get, target, version, host, b"", index)),
+            More::Untrusted,
+            true,
+        )
     }
 
     #[test]
@@ -373,7 +385,7 @@ mod tests {
         let hosted = text(Target::Origin { path: b"/", query: None }, Some(b"a:80"));
         assert_eq!((hosted.query(), hosted.host()), (&b""[..], &b"a:80"[..]));
         assert_eq!((hosted.given_id(), hosted.trace()), (&b""[..], &b""[..]));
-        let none = Text::new(None, More::Untrusted);
+        let none = Text::new(None, More::Untrusted, true);
         assert_eq!((none.request(), none.method(), none.path()), (&b"-"[..], &b""[..], &b""[..]));
         assert_eq!((none.referer(), none.user_agent()), (&b""[..], &b""[..]));
     }

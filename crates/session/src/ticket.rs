@@ -9,3 +9,8 @@ pub struct Ticket {
     /// The second number: the request on it.
     pub request: u32,
 }
+
+impl Ticket {
+    /// The first number of requests that no handler was asked about.
+    pub const UNNAMED: u64 = u64::MAX;
+}

@@ -506,6 +506,15 @@ impl RecordPlace {
         matches!(self.log.format, LogFormat::Json | LogFormat::Own(_))
             || matches!(self.log.target, LogTarget::Journald(_))
     }
+
+    /// Returns true if lines of the log have the trace of a request.
+    pub(crate) fn shows_trace(&self) -> bool {
+        match &self.log.format {
+            LogFormat::Json => true,
+            LogFormat::Own(own) => own.pieces().contains(&Piece::Variable(Variable::Traceparent)),
+            LogFormat::Common | LogFormat::Combined => false,
+        }
+    }
 }
 
 /// The parts that routes of a configuration share, while they are prepared.

@@ -624,12 +624,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs and counts a request whose response has not begun and never will: its client has left, or the server ends.
     fn record_unanswered(&self, shell: &mut Shell<Desk>, head: &Head<'_>, at: Time, cut: Cut) {
+        let ticket = shell.cx.next_unnamed();
         let cx = &shell.cx;
         let servings = &shell.operator.servings;
         let Some(recording) = servings.recording(self.origin.listener, Some(head)) else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
         let mut record = Record::new(recording, Some(head), status, began);
+        record.ticket = ticket;
         if cx.logs {
             record.client = servings.client(self.client_address(), head);
         }

@@ -45,12 +45,11 @@ pub(super) fn respond<S: Session, H: Handler>(
     if cx.logs {
         response.terms.client = operator.servings.client(client(), head);
         if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
-            response.terms.ticket = ticket;
-            response.terms.is_trusted = operator.servings.trusts(client());
+            let is_trusted = operator.servings.trusts(client());
+            cx.asked = (ticket, is_trusted);
             shows_scheme = true;
             // An id is of use to the operator only if a log has it.
             if response.shows_id {
-                let is_trusted = response.terms.is_trusted;
                 page::show_id(&mut response, &RequestId::of(head, is_trusted, cx.id_seed, ticket));
             }
         }

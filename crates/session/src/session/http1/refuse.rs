@@ -69,6 +69,7 @@ impl Http1 {
     ) {
         let bare =
             ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(reject.status) };
+        cx.asked = (cx.next_unnamed(), false);
         let asked_head = request.as_ref().map(|(head, _)| head.as_head());
         let hsts = cx.recorder.hsts(work.listener, asked_head.as_ref());
         let mut response = page::refused(reject, bare);

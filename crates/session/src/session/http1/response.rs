@@ -125,14 +125,15 @@ impl Work {
         let at = if head.is_some() { self.asked.at } else { cx.now };
         let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        let more = match (recording.shows_more, terms.is_trusted) {
+        let (ticket, is_trusted) = cx.asked;
+        let more = match (recording.shows_more, is_trusted) {
             (false, _) => More::Nothing,
             (true, false) => More::Untrusted,
             (true, true) => More::Trusted,
         };
         let mut record = Record::with(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
-        record.ticket = terms.ticket;
+        record.ticket = ticket;
         Some(record)
     }
 

@@ -30,7 +30,13 @@ const START: Time = Time::from_nanos(1_000_000_000_000);
 
 /// A place where requests are recorded: without it no response is reported that has left.
 fn recording() -> Option<Rc<Recording>> {
-    Some(Rc::new(Recording { site: "site".into(), log: None, label: None, shows_more: false }))
+    Some(Rc::new(Recording {
+        site: "site".into(),
+        log: None,
+        label: None,
+        shows_more: false,
+        shows_trace: false,
+    }))
 }
 
 /// Records all requests in that place.
