@@ -8,12 +8,12 @@
 //!
 //! The new process gets the listening sockets themselves, so their accept queues go on. It reads its configuration, starts its
 //! workers, and says that it is ready. Then the old process accepts no more, and each of its connections ends after the next
-//! response. A new process that fails leaves the old one as it was. [`machine`] decides, and the others act:
+//! response. A new process that fails leaves the old one as it was. `machine` decides, and the others act:
 //!
-//! - [`starter`]: the process that starts new ones, which has the rights of the first process;
-//! - [`estate`], [`packet`]: the form of what is handed over, and its transport;
-//! - [`upgrader`]: the side of the process that is replaced;
-//! - [`heir`]: the side of the new process.
+//! - `starter`: the process that starts new ones, which has the rights of the first process;
+//! - `estate`, `packet`: the form of what is handed over, and its transport;
+//! - `upgrader`: the side of the process that is replaced;
+//! - `heir`: the side of the new process.
 
 mod estate;
 mod heir;

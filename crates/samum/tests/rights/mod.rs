@@ -64,6 +64,9 @@ impl Place {
              [[site]]\nlisten = ['127.0.0.1:0']\nlog = {{ file = 'ROOT/log/access' }}\n\n{routes}"
         );
         self.tree.write("etc/samum.toml", config.replace("ROOT", &root).as_str());
+        // A control socket is refused in a directory of another user than the server's.
+        let owner = if keys.contains("user") { NOBODY } else { 0 };
+        chown(self.path("run"), Some(owner), Some(owner)).expect("by root");
     }
 
     fn command(&self) -> Command {
