@@ -76,7 +76,7 @@ impl Serving {
         }
         let Destination { site, route } = destination;
         let own = route.and_then(|id| self.snapshot.routes[id.index()].record);
-        self.recordings.get(own.unwrap_or(site.index()))?.clone()
+        self.recordings.get(own.unwrap_or_else(|| site.index()))?.clone()
     }
 
     /// Returns the site of a request, by its listener and its host; `None` if the configuration does not have the

@@ -19,7 +19,7 @@ use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
     self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogFormat, LogTarget,
-    Pattern, RequestHeader, Route, Site, Tuning, rule, site,
+    Pattern, Piece, RequestHeader, Route, Site, Tuning, Variable, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
