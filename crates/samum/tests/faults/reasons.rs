@@ -1,7 +1,7 @@
 //! The reasons for errors: in the access log and on standard error, and never in responses.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -41,16 +41,17 @@ fn reason_of(dir: &Path, path: &str) -> Option<String> {
     Some(rest[..end].replace("\\\"", "\""))
 }
 
-/// A directory that any user may write to.
-fn open_to_all(tree: Tree) -> Tree {
-    fs::set_permissions(tree.path(), Permissions::from_mode(0o777)).unwrap();
+/// A directory of the user that serves. Where the tests do not run as root, it is that user's already.
+fn of_nobody(tree: Tree) -> Tree {
+    const NOBODY: u32 = 65_534;
+    drop(chown(tree.path(), Some(NOBODY), Some(NOBODY)));
     tree
 }
 
 #[test]
 fn an_error_has_its_reason_in_the_log_and_on_standard_error_and_a_client_sees_nothing_of_it() {
     on_both_drivers(|driver| {
-        let dir = open_to_all(Tree::new());
+        let dir = of_nobody(Tree::new());
         let files = Tree::new()
             .file("index.html", "hello")
             .file("secret", "s3cret")
@@ -130,7 +131,7 @@ fn an_error_has_its_reason_in_the_log_and_on_standard_error_and_a_client_sees_no
 #[test]
 fn a_flood_of_missing_files_has_few_lines_and_keeps_no_other_line_out() {
     on_both_drivers(|driver| {
-        let dir = open_to_all(Tree::new());
+        let dir = of_nobody(Tree::new());
         let files = Tree::new().file("a", "a");
         fs::set_permissions(files.path(), Permissions::from_mode(0o755)).unwrap();
         let site = format!(
@@ -166,7 +167,7 @@ fn a_flood_of_missing_files_has_few_lines_and_keeps_no_other_line_out() {
 #[test]
 fn what_clients_send_cannot_forge_a_line_about_a_reason() {
     on_both_drivers(|driver| {
-        let dir = open_to_all(Tree::new());
+        let dir = of_nobody(Tree::new());
         let files = Tree::new().file("a", "a");
         fs::set_permissions(files.path(), Permissions::from_mode(0o755)).unwrap();
         let site = format!("[[site.route]]\nfiles = \"{}\"\n", files.path().display());

@@ -241,7 +241,7 @@ fn a_flood_of_syns_changes_no_byte_and_resets_no_connection() {
         eprintln!("frames: {frames:?}");
         let net = or_skip!(Net::new(frames));
         let tap = net.plug(&shown(SERVER_MAC));
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let server = net.serve(path(&tree), &["--control", &control]);
         let (accepted, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         let open = || {
@@ -315,7 +315,7 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
         }
         let net = or_skip!(Net::new(frames));
         let tap = net.plug(&shown(SERVER_MAC));
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let server = net.serve(path(&tree), &["--control", &control]);
         net.steer(SERVER_CPU, CLIENT_CPU);
         for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {

@@ -268,7 +268,7 @@ fn slow_and_rude_clients_leave_nothing_behind() {
     let file = Content::pseudo_random(4, 3_000_000);
     let tree = Tree::new().file("f", file.clone());
     on_all_ways(|net| {
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         net.as_client(|| {
             let ask = || {

@@ -65,7 +65,7 @@ fn a_download_outlives_sigterm() {
 fn a_reload_says_what_takes_effect_after_a_restart() {
     let tree = Tree::new().file("site/f", Content::pseudo_random(9, 1000));
     let net = or_skip!(Net::new(Frames::Packet));
-    let control = format!("{}/control", path(&tree));
+    let control = format!("{}/.control", path(&tree));
     let config = format!("{}/samum.toml", path(&tree));
     let write = |server: &str, listen: &str| {
         let text = format!(

@@ -38,7 +38,7 @@ const QUEUES: u32 = 3;
 fn a_connection_has_one_queue_and_its_worker() {
     let tree = site();
     let net = or_skip!(Net::with_queues(Frames::Auto, QUEUES));
-    let control = format!("{}.control", path(&tree));
+    let control = format!("{}/.control", path(&tree));
     let records = Tree::new();
     let record = format!("{}/all.pcapng", path(&records));
     let mut server = net.serve(path(&tree), &["--control", &control, "--pcap", &record]);
@@ -75,7 +75,7 @@ fn a_narrow_path_is_learned_from_reports_that_come_to_any_queue() {
     let net = or_skip!(Net::with_queues(Frames::Auto, QUEUES));
     net.add_far();
     net.narrow_far(NARROW_MTU);
-    let control = format!("{}.control", path(&tree));
+    let control = format!("{}/.control", path(&tree));
     let _server = net.serve(path(&tree), &["--control", &control]);
     net.as_far(|| {
         let mut clients = Vec::new();
@@ -96,7 +96,7 @@ fn two_interfaces_serve_the_same_site() {
     let tree = site();
     let net = or_skip!(Net::new(Frames::Auto));
     net.add_wire();
-    let control = format!("{}.control", path(&tree));
+    let control = format!("{}/.control", path(&tree));
     let second: SocketAddr = format!("{SECOND}:80").parse().unwrap();
     let options = ["--control", &control, "--interface", "eth2", "--listen", &second.to_string()];
     let _server = net.serve(path(&tree), &options);

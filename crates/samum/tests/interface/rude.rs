@@ -66,7 +66,7 @@ fn check_bytes(bytes: &[u8], file: &Content) {
 fn a_client_that_ends_its_side_gets_the_whole_response() {
     let tree = site();
     on_all_ways(|net| {
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         net.as_client(|| {
             for head in [ASKED, "GET /f5"] {
@@ -90,7 +90,7 @@ fn connections_that_clients_close_end_without_a_reset() {
     let expected = long.to_vec();
     let tree = site().file("long", long);
     on_all_ways(|net| {
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         net.as_client(|| {
             // Clients that have asked for little or much, and one that has not.
@@ -124,7 +124,7 @@ fn clients_that_reset_in_the_midst_of_a_download_leave_nothing_behind() {
     let large = Content::pseudo_random(7, 50 * 1024 * 1024);
     let tree = Tree::new().file("large", large);
     on_all_ways(|net| {
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         let reset_all = || {
             net.as_client(|| {
@@ -215,7 +215,7 @@ fn slow_and_rude_clients_over_a_path_that_loses_frames_get_every_byte_and_leave_
     for frames in [Frames::Packet, Frames::Xdp] {
         eprintln!("frames: {frames:?}");
         let mut net = or_skip!(Net::across(frames, [LOSSY; 2], SEED));
-        let control = format!("{}.control", path(&tree));
+        let control = format!("{}/.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         net.as_client(|| {
             thread::scope(|scope| {

@@ -88,7 +88,7 @@ fn downloads_under_way_are_shown() {
     let file = Content::pseudo_random(9, 1_000_000);
     let tree = Tree::new().file("site/f", file.clone());
     let net = or_skip!(Net::across(Frames::Packet, [LOSSY; 2], 2));
-    let control = format!("{}/control", path(&tree));
+    let control = format!("{}/.control", path(&tree));
     let config = format!("{}/samum.toml", path(&tree));
     let text = format!(
         "[server]\nthreads = 1\ninterface = ['eth1']\nframes = 'packet'\ncontrol = '{control}'\n\
