@@ -32,8 +32,8 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         default: "`[\"127.0.0.1:8080\"]`",
         example: r#"["0.0.0.0:80", "[::]:80", { unix = "/run/samum/http.sock", mode = "660" }]"#,
         doc: "The addresses to listen on: `ADDRESS:PORT`, with an IPv6 address in brackets or `localhost` for 127.0.0.1, `:PORT` for all \
-              IPv4 addresses, `systemd:NAME` for the only socket of that name (`FileDescriptorName=`) which a service manager has passed, or a \
-              Unix socket. Sites may share an address.",
+              IPv4 addresses, or a Unix socket. `systemd:NAME` stands for the only socket of that name (`FileDescriptorName=`) which a service \
+              manager has passed. Sites may share an address.",
         read: |site, node, notes| {
             let read =
                 |node: Node<'_>, notes: &mut Notes| Some((read_listen(node, notes)?, node.place));

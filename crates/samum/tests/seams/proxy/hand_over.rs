@@ -133,7 +133,8 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
         let server = server.expect("it was asked");
         client.peer.send(b"GET /internal/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(stage.response(&mut client).status, 404);
-        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+        let told = "samum: 404 for GET a/internal/a.txt: no route of the site has this path\n";
+        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, told.to_owned()));
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
 }
