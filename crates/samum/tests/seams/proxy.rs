@@ -517,7 +517,7 @@ fn contents_without_a_buffer_wait_at_their_servers() {
     const CLIENTS: usize = 60;
     const SIZE: usize = MIB - 10_000;
     /// The memory of a client without a buffer: what waits for it, and the rest of what it was given before; of each the
-    /// limit, and a receive more. Its socket takes some, too.
+    /// limit, and a receive more; and a receive that ends while receiving stops. Its socket takes some, too.
     const LITTLE: usize = 5 * 20 * 1024 + 10_000;
     let large = content(6, SIZE);
     let by_length = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
