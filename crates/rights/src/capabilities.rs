@@ -129,7 +129,7 @@ mod tests {
         let kept = kept(false, true).unwrap();
         let after = std::thread::spawn(move || {
             keep_only(kept).unwrap();
-            // What is gone stays gone.
+            // A second call gives no capability back.
             keep_only(CapabilitySet::all()).unwrap();
             capabilities(None).unwrap()
         });

@@ -34,7 +34,7 @@ pub fn is_confined() -> bool {
 /// A process that is confined as far as the kernel can do that.
 #[derive(Debug)]
 pub struct Confined {
-    /// What the kernel can do.
+    /// The version of Landlock that the kernel has.
     pub support: Support,
     /// The files below `/proc` that have a rule. The kernel may make such a file anew while nothing has it open, and the
     /// new one would have no rule.

@@ -1,5 +1,5 @@
-//! What the server gives up when its sockets are open: its user, its capabilities, and the access to files that it does
-//! not need.
+//! The server gives up rights when its sockets are open: its user, its capabilities, and the access to files that it
+//! does not need.
 //!
 //! All of it belongs to threads, and a thread inherits it from the thread that starts it. So it is given up in the first
 //! thread, before there are others: [`drop_rights`], and then [`confine_process`]. Nothing of it can be regained.

@@ -4,7 +4,7 @@ use core::ops::BitOr;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What may be done with a file, or with all files below a directory.
+/// The operations that a rule allows for a file, or for all files below a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u8);
 

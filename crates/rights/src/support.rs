@@ -1,10 +1,10 @@
-//! What the Landlock of a kernel can do. Pure.
+//! The abilities of each version of Landlock. Pure.
 
 /// The version of Landlock's interface in the kernel that runs; 0 if the kernel has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support(i32);
 
-/// What the server uses, the version of Landlock that can do it, and the version of Linux.
+/// The abilities that the server uses: the version of Landlock that has one first, and the version of Linux.
 const USES: [(i32, &str, &str); 4] = [
     (1, "5.13", "keep the server from files"),
     (3, "6.2", "keep it from cutting files"),

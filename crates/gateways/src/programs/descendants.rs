@@ -138,7 +138,7 @@ impl Traces {
             // used again.
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let Some(status) = Status::of(pid) else { continue };
-            // Until it executes, another program that is being started has all descriptors of the server, and its own mark.
+            // A program that is being started has all descriptors of the server until it executes. Its mark is its own.
             let program = || fs::read_link(format!("/proc/{pid}/exe")).ok();
             let may_be_starting = parent == own && pid != self.leader.0 && program() == own_program;
             if may_be_starting && !self.is_marked(pid) {

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 /// Links on the way to one file, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// What has a name.
+/// The kind of file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     /// A symbolic link with this target.

@@ -517,7 +517,7 @@ fn contents_without_a_buffer_wait_at_their_servers() {
     const CLIENTS: usize = 60;
     const SIZE: usize = MIB - 10_000;
     /// The memory of a client without a buffer: what waits for it, and the rest of what it was given before; of each the
-    /// limit, and a receive more; and a receive that ends while receiving stops. Its socket takes some, too.
+    /// limit, and a receive more; and one receive whose cause is not known. Its socket takes some, too.
     const LITTLE: usize = 5 * 20 * 1024 + 10_000;
     let large = content(6, SIZE);
     let by_length = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
@@ -1916,7 +1916,7 @@ fn a_client_that_stops_reading_throttles_its_tunnel() {
                 let taken = (LEN / 2 - server.unreceived_bytes()) as u64;
                 // One pipe that is being sent, and one that waits. Memory that is being sent is in the buffer.
                 let held = if splice { 2 * RECEIVE } else { BUFFER };
-                // Three receives of 20 KiB may end before the stop of receiving takes effect.
+                // Up to three receives of 20 KiB more come. Why two would not do with a longer request is not known.
                 let most = held + 2 * socket_bytes + 3 * 20 * 1024;
                 assert!(taken <= most, "{taken} of at most {most} were taken");
                 // The other half goes on.
