@@ -107,7 +107,12 @@ impl Recorder for () {
 impl Context {
     /// The bytes that a peer must have moved since then: `--rate-min`, and one at least.
     pub fn least_bytes_since(&self, since: Time) -> u64 {
-        let millis = u64::try_from(self.now.since(since).as_millis()).unwrap_or(u64::MAX);
+        self.least_bytes_in(self.now.since(since))
+    }
+
+    /// The bytes that a peer must move in so much time: `--rate-min`, and one at least.
+    pub fn least_bytes_in(&self, time: Duration) -> u64 {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 

@@ -116,9 +116,36 @@ enum Phase {
     Open(Wait),
     /// No further request is taken; requests that were taken are answered.
     Last(Wait),
-    /// Everything was sent, the end of the stream included, and the peer should close. The time says when this wait last
-    /// began. The second value is the number of bytes that the peer had acknowledged at that time, if known.
-    Lingering(Time, Option<i64>),
+    /// Everything was sent, the end of the stream included, and the peer should close.
+    Lingering {
+        /// The time at which [`LINGER`] last began.
+        since: Time,
+        /// The bytes that the peer had acknowledged when its rate was last judged. Valid if `windows` is not 0.
+        acknowledged: i64,
+        /// The number of this [`LINGER`] since that judgement, from 1; 0 before any has ended.
+        windows: u16,
+    },
+}
+
+impl Phase {
+    const fn lingering(since: Time) -> Self {
+        Self::Lingering { since, acknowledged: 0, windows: 0 }
+    }
+
+    /// Starts [`LINGER`] again, after number `windows`, for a peer that has not acknowledged everything. Returns `None` if
+    /// the peer has taken less than [`rate_min`](crate::Tuning::rate_min) for
+    /// [`timeout_send`](crate::Tuning::timeout_send).
+    fn linger_again(cx: &Context, windows: u16, before: i64, acknowledged: i64) -> Option<Self> {
+        let since = cx.now;
+        let time = LINGER * u32::from(windows);
+        if windows > 0 && time < cx.tuning.timeout_send {
+            let windows = windows.saturating_add(1);
+            return Some(Self::Lingering { since, acknowledged: before, windows });
+        }
+        let taken = u64::try_from(acknowledged.wrapping_sub(before)).unwrap_or(0);
+        let is_fast = windows == 0 || taken >= cx.least_bytes_in(time);
+        is_fast.then_some(Self::Lingering { since, acknowledged, windows: 1 })
+    }
 }
 
 /// The event for which an open connection waits, and since when.
@@ -222,7 +249,7 @@ impl Session for Http1 {
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
         self.ended = true;
         match (self.phase, work) {
-            (Phase::Lingering(..), _) | (_, None) => Next::Close(Why::Done),
+            (Phase::Lingering { .. }, _) | (_, None) => Next::Close(Why::Done),
             _ => Next::Pump,
         }
     }
@@ -414,7 +441,7 @@ impl Session for Http1 {
     fn deadline(&self, cx: &Context) -> Option<Time> {
         let tuning = &cx.tuning;
         match self.phase {
-            Phase::Lingering(since, _) => Some(since + LINGER),
+            Phase::Lingering { since, .. } => Some(since + LINGER),
             Phase::Open(wait) | Phase::Last(wait) => match wait {
                 Wait::Idle(since) => Some(since + tuning.timeout_idle),
                 Wait::Request(since) => Some(since + tuning.timeout_header),
@@ -434,18 +461,25 @@ impl Session for Http1 {
     ) -> Next {
         let wait = match self.phase {
             Phase::Open(wait) | Phase::Last(wait) => wait,
-            Phase::Lingering(since, before) => {
+            Phase::Lingering { acknowledged: before, windows, .. } => {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
-                let is_slow =
-                    before.is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
                 // A close now would reset the connection. The peer would lose bytes that it has not received or has not
                 // read.
                 let is_heard = core::mem::take(&mut self.is_heard) && self.lingers < LINGERS_MAX;
                 self.lingers += u8::from(is_heard);
-                if !is_heard && (acknowledged == sent || is_slow) {
+                let has_all = acknowledged == sent;
+                if has_all && !is_heard {
                     return Next::Close(Why::Done);
                 }
-                self.phase = Phase::Lingering(cx.now, Some(acknowledged));
+                let next = match has_all {
+                    true => Some(Phase::lingering(cx.now)),
+                    false => Phase::linger_again(cx, windows, before, acknowledged),
+                };
+                let Some(next) = next else {
+                    cx.stats.slow_peers += 1;
+                    return Next::Close(Why::TimedOut);
+                };
+                self.phase = next;
                 return Next::Wait;
             }
         };
@@ -497,7 +531,7 @@ impl Session for Http1 {
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
         self.lingers = LINGERS_MAX;
-        if let Phase::Lingering(..) = self.phase {
+        if let Phase::Lingering { .. } = self.phase {
             return Next::Wait;
         }
         self.take_no_more();
@@ -539,7 +573,7 @@ impl Session for Http1 {
     fn idle_since(&self) -> Option<Time> {
         match self.phase {
             Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),
-            Phase::Lingering(since, _) => Some(since),
+            Phase::Lingering { since, .. } => Some(since),
             Phase::Open(_) | Phase::Last(_) => None,
         }
     }
@@ -548,7 +582,7 @@ impl Session for Http1 {
         let Some(work) = work else {
             let needs_no_work = matches!(
                 self.phase,
-                Phase::Open(Wait::Idle(_) | Wait::Request(_)) | Phase::Lingering(..)
+                Phase::Open(Wait::Idle(_) | Wait::Request(_)) | Phase::Lingering { .. }
             );
             return assert!(needs_no_work, "{self:?} without work");
         };
@@ -572,7 +606,7 @@ impl Session for Http1 {
             Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
             // The transport may hold something back, such as the rest of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
-            Phase::Lingering(..) => is_drained && is_empty && !self.ended,
+            Phase::Lingering { .. } => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
         };
         assert!(is_in_table, "{self:?} with {work:?}");
@@ -781,11 +815,11 @@ impl Http1 {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
             Phase::Last(_) => {
-                self.phase = Phase::Lingering(cx.now, None);
+                self.phase = Phase::lingering(cx.now);
                 self.is_heard = false;
                 Next::ShutDown
             }
-            Phase::Lingering(..) => Next::Wait,
+            Phase::Lingering { .. } => Next::Wait,
             Phase::Open(wait) if unread == 0 && work.reader.is_idle() => {
                 // Bytes from the peer that are only for the transport do not restart the idle time.
                 if !matches!(wait, Wait::Idle(_)) {

@@ -163,7 +163,7 @@ fn last_with_refused() -> State {
     with(last_waiting_for_answer(), [refused()])
 }
 fn lingering() -> State {
-    state(Phase::Lingering(START, None))
+    state(Phase::lingering(START))
 }
 
 /// One event.
@@ -285,7 +285,7 @@ fn place(session: &Http1, work: &Work) -> String {
     match session.phase {
         Phase::Open(wait) => format!("Open {}", of(wait)),
         Phase::Last(wait) => format!("Last {}", of(wait)),
-        Phase::Lingering(since, _) => format!("Lingering {}", at(since)),
+        Phase::Lingering { since, .. } => format!("Lingering {}", at(since)),
     }
 }
 
@@ -610,6 +610,31 @@ fn a_peer_that_still_sends_has_more_time_to_close() {
             (false, heard) => heard + 2,
         };
         assert_eq!(ended_at, Some(expected), "{is_shut_down} {heard}");
+    }
+}
+
+/// A path that loses frames is silent for seconds, and the peer has the same time as during a response.
+#[test]
+fn a_peer_that_has_not_got_everything_is_judged_as_during_a_response() {
+    // 64 bytes a second for 30 seconds, judged each 30 seconds.
+    for (taken, expected) in [(0, Some(32)), (1919, Some(32)), (1920, Some(62)), (3840, None)] {
+        let (mut cx, mut state) = (context(), lingering());
+        let mut ended_at = None;
+        for second in (2..=90).step_by(2) {
+            // The first window is only noted; the second half is taken after the first judgement.
+            let acknowledged = match second {
+                2 => -10_000,
+                ..33 => -10_000 + taken.min(1920),
+                _ => -10_000 + taken,
+            };
+            let next = apply(&mut state, &mut cx, On::Deadline(acknowledged));
+            if next != WAIT {
+                assert_eq!((next, cx.stats.slow_peers), (TIMED_OUT, 1), "{taken}");
+                ended_at = Some(second);
+                break;
+            }
+        }
+        assert_eq!(ended_at, expected, "{taken}");
     }
 }
 
@@ -1388,7 +1413,7 @@ impl<'a> Rig<'a> {
         }
         match self.session.phase {
             Phase::Open(Wait::Idle(_)) => assert_eq!(self.begun.len(), self.asked.len()),
-            Phase::Open(Wait::Request(_)) | Phase::Lingering(..) => {}
+            Phase::Open(Wait::Request(_)) | Phase::Lingering { .. } => {}
             _ => panic!("it waits for what has happened: {self:?}"),
         }
         let sent = responses(&self.out, &self.asked);
@@ -1601,7 +1626,7 @@ fn what_a_dropped_request_sends_is_taken_by_nobody() {
     ] {
         rig.step(&what);
     }
-    assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
+    assert!(matches!(rig.session.phase, Phase::Lingering { .. }), "{rig:?}");
     assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
 }
 
@@ -1641,7 +1666,7 @@ fn a_body_that_is_wanted_is_invited_once() {
             "{name} {rig:?}"
         );
         assert_eq!(sent.last().map(|it| it.closes), Some(closes), "{name}");
-        let is_lingering = matches!(rig.session.phase, Phase::Lingering(..));
+        let is_lingering = matches!(rig.session.phase, Phase::Lingering { .. });
         assert_eq!(is_lingering, closes, "{name}");
     }
 }
@@ -1704,7 +1729,7 @@ fn a_request_whose_body_grows_too_long_has_its_answer() {
     rig.step(&Do::Answer(0));
     let sent = responses(&rig.out, &rig.asked);
     assert!(matches!(&sent[..], [Sent { number: Some(0), closes: true, is_whole: true, .. }]));
-    assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
+    assert!(matches!(rig.session.phase, Phase::Lingering { .. }), "{rig:?}");
     assert_eq!(rig.out.windows(12).filter(|part| part == b"HTTP/1.1 100").count(), 1);
 }
 
