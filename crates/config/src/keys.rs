@@ -259,7 +259,7 @@ pub(super) fn sections() -> Vec<Section> {
     vec![
         section(
             "the top of the file",
-            "Keys outside all tables; they stand before the first one.",
+            "Keys outside all tables. They stand before the first table.",
             rows(TOP),
         ),
         section(
@@ -267,17 +267,17 @@ pub(super) fn sections() -> Vec<Section> {
             "The settings of the process. Flags of `samum serve` beside `--config` override them.",
             rows(SERVER),
         ),
-        section(SITE_TITLE, "A site: what is served to requests for some hosts.", rows(SITE)),
+        section(SITE_TITLE, "A site: the routes for the requests for some hosts.", rows(SITE)),
         section(
             ROUTE_TITLE,
-            "A route: what is done with the requests for some paths of a site. A route has exactly one action.",
+            "A route: the action for the requests for some paths of a site. A route has exactly one action.",
             rows(ROUTE),
         ),
         section(
             "[[site]] and [[site.route]]",
-            "A route inherits these keys from its site. A key of the route replaces that of the site, but \
-             `limits` and `errors` are merged, and `headers` are added to those of the site. `samum check` warns of a key \
-             of a route whose action does nothing with it.",
+            "A route inherits these keys from its site. A key of the route replaces the key of the site, but \
+             `limits` and `errors` are merged, and `headers` are added to the `headers` of the site. `samum check` \
+             warns of a key that the action of its route does not use.",
             rows(SHARED),
         ),
         section("listen", "An address, as an element of `listen`.", rows(LISTEN)),

@@ -11,9 +11,9 @@ const INTRODUCTION: &str = r#"# Configuration
 
 <!-- Printed by `samum configuration-reference`. A test compares; with SAMUM_WRITE=1 it writes this file. -->
 
-`samum serve --config FILE` serves what a file says, and `samum check FILE` checks it. The file is in [TOML](https://toml.io). The
-keys have the names, defaults and units of the flags of `samum serve`. `samum serve DIR` is a configuration with one site and
-one route.
+`samum serve --config FILE` serves the sites of a configuration file, and `samum check FILE` checks the file. The file is in
+[TOML](https://toml.io). The keys have the names, defaults and units of the flags of `samum serve`. `samum serve DIR` is a configuration
+with one site and one route.
 
 Five annotated files show the usual cases. A test checks each file, starts a server with it, and sends requests:
 
@@ -50,12 +50,13 @@ limits = { connections-per-ip = 64, requests-per-ip = "100/s burst 200" }
   allow = ["127.0.0.1"]
 ```
 
-**The site of a request** is chosen by the host of the request, among the sites that listen at the address of the connection. The
-exact name comes first, then the longest wildcard, then the default site. Case, a dot at the end of a name and the port of a `Host` field make no difference. International names are
-written as clients send them (`xn--…`).
+**The site of a request** is chosen by the host of the request, among the sites that listen at the address of the connection. The site with
+the exact name comes first, then the site with the longest wildcard, then the default site. Upper and lower case, a dot at the end of a name
+and the port of a `Host` field make no difference. International names are written as clients send them (`xn--…`).
 
-**The route of a request** has the longest `path` that the path of the request begins with. Among the routes of the same path those with `match` come first, in the order of
-the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats both. A request without a route is answered 404.
+**The route of a request** has the longest `path` that the path of the request begins with. Among routes with the same path, routes with
+`match` come first, in the order of the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats both. A request without a
+route is answered 404.
 
 **Relative paths in the file system** begin at the directory of the configuration file that contains them.
 
@@ -68,53 +69,54 @@ the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats bo
 **Errors.** A configuration is used as a whole or not at all. `samum check`
 
 - reports all errors of all files, each with file, line and column;
-- warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing, keys that do nothing;
+- warns of probable mistakes: routes and sites that no request reaches, patterns that match nothing, keys that do nothing;
 - opens the directories and the logs for a moment, and binds the addresses without listening;
-- looks up whether the control socket can be made, the interfaces are there, and the descriptors are enough for the workers;
+- checks that the control socket can be made, that the interfaces exist, and that the workers have enough descriptors;
 - prints the configuration with all defaults and exits with 0 if there was no error, else with 1.
 
-An address that another process has is an error. It is only a warning if the other process is probably a samum that runs: if it lets other
-servers of its user share the address, or if a server answers at `control`.
+An address that another process uses is an error. It is only a warning if the other process is probably a running samum: that process lets
+other servers of its user share the address, or a server answers at `control`.
 
-**Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
-[limits.md](limits.md) has all limits.
+**Limits.** A configuration has at most 16,384 files, 64 MiB in all files together, and 8 levels of includes. At most 50 errors and 50
+warnings are shown. [limits.md](limits.md) has all limits.
 
-**Not here yet**: certificates by ACME, TLS to upstreams, authentication, compression on the fly, packages; changes
-of the cookies of other servers, regular expressions.
+**Missing so far**: certificates by ACME, TLS to upstreams, authentication, compression on the fly, changes of the cookies of upstreams,
+regular expressions.
 "#;
 
 /// The text about `interface` beside its keys.
 const INTERFACES: &str = r#"
 ## Serving on a network interface
 
-**Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel's also needs CAP_NET_BIND_SERVICE,
-because samum reserves it with the kernel. A TAP device that belongs to the user needs no right. When it has started, samum drops all rights
-but seven, if it has them. These are for reloads, logs that are reopened, files of others and the end of programs (CGI): CAP_CHOWN, CAP_DAC_OVERRIDE,
-CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of root's rights. With `user`
-only CAP_IPC_LOCK and CAP_NET_BIND_SERVICE are left.
+**Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel also needs
+CAP_NET_BIND_SERVICE, because samum reserves it with the kernel. A TAP device that belongs to the user needs no right. After the start samum
+keeps at most seven rights, for reloads, logs that are reopened, files of other users and the end of programs (CGI): CAP_CHOWN,
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of
+root's rights. With `user` only CAP_IPC_LOCK and CAP_NET_BIND_SERVICE are left.
 
-**Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK the limit
-of locked memory (`LimitMEMLOCK=` of systemd, `ulimit -l`, often 8 MiB) has to allow that for all queues; it counts all processes of the user.
-With `cache = "never"` each worker may lock up to 16 MiB more, the buffers of its reads; those beyond the limit are not locked and cost more CPU.
-`ethtool -L eth1 combined 1` leaves one queue in use.
+**Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK
+the limit of locked memory (`LimitMEMLOCK=` of systemd, `ulimit -l`, often 8 MiB) has to allow this memory for all queues; the limit counts
+the memory of all processes of the user. With `cache = "never"` each worker may lock up to 16 MiB more for the buffers of its reads; buffers
+beyond the limit are not locked and cost more CPU time. `ethtool -L eth1 combined 1` leaves one queue in use.
 
 **Kernel.** AF_XDP as samum uses it needs Linux 5.18. Before 6.6 frames that are longer than 2 KiB (4 KiB with a large MTU) do not arrive:
-turn off what makes them (`ethtool -K eth1 gro off lro off`).
+turn off the functions that make such frames (`ethtool -K eth1 gro off lro off`).
 
-**Limits.** An interface has at most 16 services (an address with a port), and at most 16 addresses of its own. New listeners and changed keys of
-interfaces take effect after a restart; `samum reload` says so. So do another MAC address, another MTU, and
-addresses that are added to or removed from the interface while samum serves it; the log says when that happens. IP fragments are dropped: a client
-whose segments come in fragments waits until it gives up. At the kernel's addresses, TCP behind more than two IPv6 extension headers or one of more than 64 bytes is
-not received: those connections are reset.
+**Limits.** An interface has at most 16 services (an address with a port), and at most 16 addresses of its own. New listeners and changed
+keys of interfaces take effect after a restart, as `samum reload` says. Another MAC address, another MTU, and addresses that are added to or
+removed from a served interface also take effect after a restart, as the log says. IP fragments are dropped: a client whose segments come in
+fragments waits until it gives up. At the kernel's addresses, samum does not receive TCP behind more than two IPv6 extension headers, or
+behind an extension header of more than 64 bytes: such connections are reset.
 
-**Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP takes and sends, nor do `ss` and
-`tcpdump` see what is received: use `allow` and `deny` of sites, `samum stack` and `pcap`.
+**Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP takes and sends. `ss` and `tcpdump` do not
+see received segments. Use `allow` and `deny` of sites, `samum stack` and `pcap` instead.
 
-**Frames that are recorded** (`pcap`) are those between the stack and the interface. A segment that the interface cuts is one long frame, and
-its checksum is not complete. Wireshark does not check checksums of TCP by default; if it does, turn it off: `-o tcp.check_checksum:FALSE`.
+**Recorded frames** (`pcap`) are the frames between the stack and the interface. A segment that the interface cuts is one long frame, and
+its checksum is not complete. Wireshark does not check checksums of TCP by default. If these checks are on, turn them off:
+`-o tcp.check_checksum:FALSE`.
 
-**A TAP device** (`frames = "tap"`) is for machines and containers without XDP. samum is the machine at the other end of its cable, and so needs
-an address of its own (`addresses`). The container needs the device `/dev/net/tun`. As root:
+**A TAP device** (`frames = "tap"`) is for machines and containers without XDP. samum acts as the machine at the other end of the device's
+cable, so samum needs an address of its own (`addresses`). The container needs the device `/dev/net/tun`. As root:
 
 ```sh
 ip tuntap add samum0 mode tap user www-data
@@ -129,9 +131,9 @@ Then as the user, without any rights:
 samum serve /srv/www --interface samum0 --frames tap --address 10.9.0.2/24 --gateway 10.9.0.1 --listen 10.9.0.2:80
 ```
 
-The machine itself now reaches `http://10.9.0.2/`. Others need a route to it (`ip route add 10.9.0.2 via` the machine's address). The kernel
-forwards these frames, so its firewall sees them. Instead of routes, a bridge can hold the device and an interface; the address is then one of
-that network.
+The machine itself now reaches `http://10.9.0.2/`. Other machines need a route to this address (`ip route add 10.9.0.2 via` the machine's
+address). The kernel forwards these frames, so its firewall sees them. Instead of routes, a bridge can hold the device and an interface;
+samum's address then belongs to the network of the bridge.
 "#;
 
 /// Returns the reference, in Markdown.

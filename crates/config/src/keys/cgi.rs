@@ -24,8 +24,8 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: "number",
         default: "`32`",
         example: "8",
-        doc: "The maximum number of programs that run at once, of all workers together. 256 further requests wait \
-              in line; beyond them, and after the time of a program, the response is a 503.",
+        doc: "The maximum number of programs that run at once, of all workers together. 256 further requests wait in \
+              a queue. If the queue is full, or after the time `timeout` in the queue, the response is a 503.",
         read: |cgi, node, notes| {
             let number = node.number(1..=65_536, notes);
             set(&mut cgi.processes_max, number.and_then(|number| u32::try_from(number).ok()));
@@ -37,8 +37,8 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time \
-              that the client takes to send and to receive counts. The response is a 504, or cut off.",
+        doc: "A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. This time \
+              includes the time that the client takes to send and to receive. The response is a 504, or is cut off.",
         read: |cgi, node, notes| set(&mut cgi.timeout, node.quantity(value::seconds, notes)),
         write: |cgi| Some(seconds_text(cgi.timeout)),
     },
@@ -47,8 +47,8 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: BYTES,
         default: "`\"64m\"`",
         example: r#""1g""#,
-        doc: "Bytes that a program may put out, on standard output and standard error together. One that \
-              exceeds them is stopped, and its response cut off.",
+        doc: "Bytes that a program may write, to standard output and standard error together. A program that writes \
+              more is stopped, and its response is cut off.",
         read: |cgi, node, notes| set(&mut cgi.output_max, node.quantity(value::bytes, notes)),
         write: |cgi| Some(bytes_text(cgi.output_max)),
     },

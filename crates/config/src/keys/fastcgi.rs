@@ -26,8 +26,9 @@ pub(super) const FASTCGI: &[Key<Fastcgi>] = &[
         kind: "path",
         default: "that of `files`",
         example: r#""/srv/www""#,
-        doc: "The directory of the scripts as the application sees it. Without `files` in the route, it is needed, \
-              and all requests of the route are for scripts: whether they exist is left to the application.",
+        doc: "The directory of the scripts as the application sees it. If the route has no `files`, this key is \
+              needed, and all requests of the route are for scripts: the application decides whether a script \
+              exists.",
         read: |fastcgi, node, notes| fastcgi.root = node.file(notes),
         write: |fastcgi| fastcgi.root.as_deref().map(path_text),
     },
@@ -36,8 +37,8 @@ pub(super) const FASTCGI: &[Key<Fastcgi>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "Connections are kept for further requests. Each takes one process of php-fpm for itself, so there must \
-              be more processes than requests at once.",
+        doc: "Connections are kept for further requests. Each connection occupies one process of php-fpm, so there \
+              must be more processes than requests at a time.",
         read: |fastcgi, node, notes| set(&mut fastcgi.keeps_connections, node.flag(notes)),
         write: |fastcgi| fastcgi.keeps_connections.then(|| "true".to_owned()),
     },

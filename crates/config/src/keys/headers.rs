@@ -13,9 +13,9 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
         kind: "pattern",
         default: "all paths",
         example: r#""*.css""#,
-        doc: "The pattern that a path must match: where a file is sent, its path or that by which it was found, \
-              such as `/` for `/index.html`; in other responses, such as errors, the path of the request. Patterns are those of \
-              routes; for each of several there is an element.",
+        doc: "The pattern that a path must match: if a file is sent, its path or the path that led to the file, such \
+              as `/` for `/index.html`; in other responses, such as errors, the path of the request. The patterns \
+              are like the patterns of routes; several patterns need several elements.",
         read: |rule, node, notes| rule.pattern = read_pattern(node, notes),
         write: |rule| rule.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
     },
@@ -24,12 +24,12 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
         kind: "status, class of statuses, or list of them",
         default: "all statuses; those of success and of redirects for the fields about caching",
         example: r#"["4xx", 503]"#,
-        doc: "The statuses of the responses that are changed. Without it, the fields about caching are set and \
-              removed where the status is 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, as with `add_header` \
-              of nginx: so no cache keeps a failure as long as the file that will be there. These fields are \
-              `Cache-Control` and its kind (`CDN-Cache-Control`, `Surrogate-Control`, `Edge-Control`, \
-              `X-Accel-Expires`), `Expires` and `Age`. All other fields change in all responses. With it, all fields \
-              change in the responses that have one of these statuses, and in no others.",
+        doc: "The statuses of the responses that are changed. Without this key, the fields about caching are set and \
+              removed if the status is 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, as with `add_header` of \
+              nginx: so no cache keeps an error as long as a file. These fields are `Cache-Control` and its kind \
+              (`CDN-Cache-Control`, `Surrogate-Control`, `Edge-Control`, `X-Accel-Expires`), `Expires` and `Age`. \
+              All other fields change in all responses. With this key, all fields change only in responses that have \
+              one of its statuses.",
         read: |rule, node, notes| {
             let list = if node.is_list() {
                 node.list(notes, |node, notes| node.quantity(rule::status_set, notes))

@@ -39,9 +39,9 @@ pub(super) const INTERFACE: &[Key<Interface>] = &[
         default: "`[]`",
         example: r#"["10.0.0.254"]"#,
         doc: "The routers to other networks, one for each version of IP at most, for addresses that only samum has. \
-              Clients of other networks are answered through them. Without one, an answer goes to the station that \
-              its request came from, which is right unless requests come in another way than answers leave: from a \
-              load balancer, or from one of several routers.",
+              Clients of other networks are answered through them. Without a router, an answer goes to the station \
+              from which its request came. This is wrong if answers have to leave by another way: for example with a \
+              load balancer, or with several routers.",
         read: |interface, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::ip, notes));
             set(&mut interface.gateways, list);

@@ -28,9 +28,10 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
         kind: "rate, or `none`",
         default: "`\"none\"`",
         example: r#""100/s burst 200""#,
-        doc: "Requests of the same: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. Others are answered 429. The burst \
-              is the number of requests that may come at once, by default those of a second. Routes with the limit of \
-              their site count together; one that sets the key counts alone, also if the limits are equal.",
+        doc: "Requests of one IPv4 address, or of one /64 of IPv6 addresses: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. \
+              Further requests are answered 429. The burst is the number of requests that may come at once, by \
+              default the requests of a second. Routes with the limit of their site count together; a route that \
+              sets the key counts alone, even if the limits are equal.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);
             set(&mut shared.limits.requests, unless_none(node, notes, read));
@@ -43,7 +44,7 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
         kind: "bytes per second, or `none`",
         default: "`\"none\"`",
         example: r#""20MiB/s""#,
-        doc: "Bytes per second that a connection is sent.",
+        doc: "Bytes per second that are sent on a connection.",
         read: |shared, node, notes| {
             let read =
                 |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes_per_second, notes);

@@ -69,9 +69,9 @@ pub(super) const LISTEN: &[Key<ListenDraft>] = &[
         kind: "`true` or `false`",
         default: "`false`",
         example: "true",
-        doc: "Trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection. \
-              A connection of theirs without one is closed, and so is one of others with one. Sites that \
-              share an address must agree.",
+        doc: "Trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection. A \
+              connection of a trusted proxy without this header is closed, and a connection of another client with \
+              this header is closed, too. Sites that share an address must agree.",
         read: |draft, node, notes| set(&mut draft.proxy_protocol, node.flag(notes)),
         write: |draft| draft.proxy_protocol.then(|| "true".to_owned()),
     },

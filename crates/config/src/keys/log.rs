@@ -67,12 +67,12 @@ pub(super) const LOG: &[Key<Log>] = &[
         kind: "`common`, `combined`, `json`, or a text with variables",
         default: "`\"combined\"`",
         example: r#""$client $status $request-id""#,
-        doc: "The format of its lines. In a text a variable stands for a fact about a request: those of `request-headers`, and \
-              `$bytes`, `$connection`, `$cut`, `$disk-seconds`, `$reason`, `$referer`, `$request`, `$request-bytes`, `$seconds`, \
-              `$site`, `$status`, `$time`, `$traceparent`, `$upstream`, `$upstream-connect-seconds`, `$upstream-head-seconds`, \
-              `$upstream-body-seconds`, `$user-agent` and `$version`. In a name `_` is the same as `-`. A value that there is not \
-              is `-`. In values each quote, each backslash and each byte that is no printable ASCII is written as `\\xHH`. \
-              `$$` is a dollar.",
+        doc: "The format of the lines. In a text a variable stands for a fact about a request: those of \
+              `request-headers`, and `$bytes`, `$connection`, `$cut`, `$disk-seconds`, `$reason`, `$referer`, \
+              `$request`, `$request-bytes`, `$seconds`, `$site`, `$status`, `$time`, `$traceparent`, `$upstream`, \
+              `$upstream-connect-seconds`, `$upstream-head-seconds`, `$upstream-body-seconds`, `$user-agent` and \
+              `$version`. In a name `_` is the same as `-`. A missing value is `-`. In values each quote, each \
+              backslash and each byte that is no printable ASCII is written as `\\xHH`. `$$` is a dollar.",
         read: |log, node, notes| set(&mut log.format, node.text(read_format, notes)),
         write: |log| Some(quoted(&format_text(&log.format))),
     },

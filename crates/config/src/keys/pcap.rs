@@ -21,7 +21,7 @@ pub(super) const PCAP: &[Key<Capture>] = &[
         kind: BYTES,
         default: "`\"64MiB\"`",
         example: r#""1g""#,
-        doc: "The size at which a file is followed by another one.",
+        doc: "The size at which the next file begins.",
         read: |capture, node, notes| {
             set(&mut capture.bytes_max, node.quantity(value::bytes, notes));
         },

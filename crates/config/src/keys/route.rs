@@ -28,14 +28,14 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "path of a URL",
         default: "`\"/\"`",
         example: r#""/pages/""#,
-        doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the route has \
-              all paths below it; if not, it has itself and the paths below it. The longest path that a request has \
-              wins. A request for a path that lacks only the slash at its end is sent there: with 301 for `GET` and \
-              `HEAD`, and with 308 for other methods, which the client repeats there with its body, whatever a \
-              shorter path would do with it. A route whose `path` or `match` is the very path, and a line of \
-              `redirects` with it, come first. A file of another route with this name is served to `GET`. Methods \
-              that `files` does not take are sent to the path with the slash only if its route takes them (`proxy`, \
-              `fastcgi`, `cgi`, `redirect`, `status`).",
+        doc: "The path, which begins with a slash and is written without `%`. If the path ends with a slash, the \
+              route has all paths below it; if not, the route also has the path itself. The route with the longest \
+              path wins. A request for a path that lacks only the slash at its end is redirected to the path with \
+              the slash, whatever the route of a shorter path would do. The redirect has 301 for `GET` and `HEAD`, \
+              and 308 for other methods, which the client repeats with the body. A route whose `path` or `match` is \
+              exactly the requested path, and a line of `redirects` with this path, come first. A file of another \
+              route with this name is served to `GET`. Methods that `files` does not take are redirected to the path \
+              with the slash only if its route takes them (`proxy`, `fastcgi`, `cgi`, `redirect`, `status`).",
         read: |route, node, notes| {
             if let Some(path) = node.text(value::route_path, notes) {
                 route.path = (path, node.place);
@@ -48,10 +48,11 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "pattern",
         default: "all paths",
         example: r#""*.php""#,
-        doc: "A pattern for the whole path of a request: `*` stands for any characters, slashes too, `?` for one, and all else \
-              for itself. There are no alternatives (`{css,js}`, `[ab]`) and no regular expressions; a character of theirs \
-              stands for itself behind a backslash, as in `'/\\{a\\}'`. Among \
-              the routes of the same path those with a pattern come first, in the order of the file.",
+        doc: "A pattern for the whole path of a request: `*` stands for any characters, slashes too, `?` for one \
+              character, and any other character for itself. There are no alternatives (`{css,js}`, `[ab]`) and no \
+              regular expressions; behind a backslash a special character of these stands for itself, as in \
+              `'/\\{a\\}'`. Among routes with the same path, routes with a pattern come first, in the order of the \
+              file.",
         read: |route, node, notes| {
             route.pattern = read_pattern(node, notes).map(|pattern| (pattern, node.place));
         },
@@ -75,8 +76,8 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "Clients that ask for its paths get 404 (unless another route has the very same ones); other routes \
-              hand requests over to it, and pages for errors may be its files.",
+        doc: "Clients that ask for paths of this route get 404, unless another route has exactly the same paths. \
+              Other routes can hand requests over to this route, and error pages may be files of this route.",
         read: |route, node, notes| set(&mut route.is_internal, node.flag(notes)),
         write: |route| route.is_internal.then(|| "true".to_owned()),
     },
@@ -99,9 +100,9 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "path, URL, or table",
         default: "none",
         example: r#"{ to = "/new/$0", status = 301 }"#,
-        doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the text that the \
-              stars of `match` stand for, `$0` for the path behind that of the route, and `$$` for a dollar. The query of the \
-              request is kept, unless the target has one.",
+        doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the texts that match the \
+              stars of `match`, `$0` for the path behind the route's path, and `$$` for a dollar. The query of the \
+              request is kept, unless the target has a query.",
         read: |route, node, notes| {
             let mut redirect = Redirect { to: String::new(), status: 308 };
             if node.is_table() {
@@ -126,8 +127,9 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         doc: "An action: send the client elsewhere if this file lists the path of the request. For other paths the \
               next route is looked for. Each line has a path, a target, and a status: 301, which is the default, \
               302, 303, 307 or 308. A path that ends with `/*` stands for all paths below it, and `:splat` in its \
-              target for the rest of them; a line with the path itself comes before it, and the longest such path \
-              before others. A line that begins with `#` is a comment. A file may have 1,000,000 redirects.",
+              target for the rest of the path. A line with exactly the requested path comes first, then the line \
+              with the longest path that ends with `/*`. A line that begins with `#` is a comment. A file may have \
+              1,000,000 redirects.",
         read: |route, node, notes| {
             let path = node.file(notes).unwrap_or_default();
             route.actions.push((Action::Redirects(path), node.place));
@@ -142,9 +144,9 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "number, or table",
         default: "none",
         example: r#"{ code = 200, text = "ok\n" }"#,
-        doc: "An action: answer with this status, from 200 to 599 but not 304, whatever the method. Without a text, one \
-              from 400 on has its page of `errors`, or that of the server, and others have no content. For 301, 302, 303, \
-              307 and 308 there is `redirect`.",
+        doc: "An action: answer with this status, from 200 to 599 but not 304, whatever the method. Without a text, \
+              a status from 400 on has its page of `errors` or the built-in page, and other statuses have no \
+              content. For 301, 302, 303, 307 and 308 use `redirect`.",
         read: |route, node, notes| {
             let mut fixed = FixedStatus { code: 200, text: None };
             if node.is_table() {
@@ -170,9 +172,10 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "path, or table",
         default: "none",
         example: r#"{ directory = "/usr/lib/cgi-bin", timeout = 20 }"#,
-        doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from \
-              the path of the request. A body of 1 MiB at most, or in chunks, has come when its program is started: \
-              slow uploads occupy no program. A longer one comes meanwhile, or is refused if it is in chunks (413).",
+        doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from the \
+              path of the request. A body of 1 MiB at most, or in chunks, has come when its program is started: slow \
+              uploads occupy no program. A longer body of known length comes while the program runs. A body in \
+              chunks waits in memory and in a file (see `buffer`).",
         read: |route, node, notes| {
             let mut cgi = Cgi::new(PathBuf::new());
             if node.is_table() {
@@ -195,14 +198,14 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
         doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
-              of a request is kept, unless the URL of the server has one, which then takes the place of the path \
-              of the route. Each server may have a path of its own. The path of the route has the spelling of the \
-              configuration, and a path with dot segments is sent in its normal form. A `Location` with the address of \
-              the server, or with a path below that of its URL, reaches the client as the path below that of the \
-              route. A host name stands for its addresses, 16 at most. It is resolved again every 30 s, and its last addresses count \
-              while that fails. A response with `X-Accel-Redirect: /path` or `X-Sendfile: /directory/file`, whatever \
-              its status, is replaced by that \
-              file of the site, with the status of the file (200, 206, 304).",
+              of a request is kept, unless the URL of the server has a path. This path then replaces the path of the \
+              route. Each server may have a path of its own. The path of the route has the spelling of the \
+              configuration, and a path with dot segments is sent in its normal form. If a `Location` has the \
+              address of the server, or a path below the path of its URL, the client gets the corresponding path \
+              below the route's path. A host name stands for its addresses, 16 at most. The name is resolved again \
+              every 30 s, and its last addresses are used while that fails. A response with `X-Accel-Redirect: \
+              /path` or `X-Sendfile: /directory/file`, whatever its status, is replaced by that file of the site, \
+              with the status of the file (200, 206, 304).",
         read: |route, node, notes| {
             let servers = read_servers(node, notes, upstream::server);
             let upstream = Upstream { servers, rules: GatewayRules::default() };
@@ -219,14 +222,15 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#"{ server = "unix:/run/php/php-fpm.sock", keep = true }"#,
         doc: "An action: have scripts run by a FastCGI application, `HOST:PORT` or `unix:PATH`. With `files` in the \
-              same route these are the files of that directory whose names end with `.php`; its `index` and its \
-              `fallback` may be scripts, and the other files are sent. A request for a directory there without the slash at its \
-              end is sent to the path with it, with 308 if it would change something (`POST`). What follows the name of a script in a \
-              path is its path info. A body of 1 MiB at most, or in chunks, has come when the application hears of \
-              its request: slow uploads occupy no process. A longer one in chunks is refused (413). Of any other \
-              longer one the first `buffer` bytes have come, in memory and 16 MiB at most; the rest comes while the \
-              process waits. If a worker has collected 16 MiB of such, the application hears of the oldest at once, \
-              and of further ones as they come.",
+              same route, the scripts are the files of that directory whose names end with `.php`; `index` and \
+              `fallback` may be scripts, and the other files are sent. A request for a directory without the slash \
+              at its end is redirected to the path with the slash, with 308 if the request would change something \
+              (`POST`). The part of a path behind the name of a script is the path info. A body of 1 MiB at most, or \
+              in chunks, has come when the application gets its request: slow uploads occupy no process. A body in \
+              chunks waits in memory and in a file (see `buffer`). Of a longer body of known length the first \
+              `buffer` bytes have come, in memory and 16 MiB at most; the rest comes while the process waits. If a \
+              worker has collected 16 MiB of such bodies, the application gets the oldest request at once, and \
+              further requests as they come.",
         read: |route, node, notes| {
             let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
             if node.is_table() {

@@ -43,11 +43,11 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "list of names and tables",
         default: "`[]`",
         example: r#"["eth1", { name = "eth2", addresses = ["10.0.0.1/24"] }]"#,
-        doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its own \
-              for each receive queue. A listener is one of an interface if its address is; one for all addresses \
-              is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
-              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; when it has started, the server drops all rights but a few; see \
-              “Serving on a network interface” below.",
+        doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its \
+              own for each receive queue. A listener belongs to an interface if its address does; a listener for all \
+              addresses is served by the kernel, too. All other traffic of the interface stays with the kernel. An \
+              interface needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; after the start the server \
+              keeps only a few rights; see “Serving on a network interface” below.",
         read: |draft, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 read_interface(node, notes).map(|interface| (interface, node.place))
@@ -88,9 +88,9 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "`cubic`, `bbr` or `newreno`",
         default: "`\"cubic\"`",
         example: r#""bbr""#,
-        doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is full. \
-              BBR measures how fast the path delivers, and sends as fast: it is faster where frames are lost by \
-              chance, and it keeps queues short. NewReno is the older standard, for comparisons.",
+        doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is \
+              full. BBR measures the rate at which the path delivers, and sends at this rate: BBR is faster where \
+              frames are lost by chance, and keeps queues short. NewReno is the older standard, for comparisons.",
         read: |draft, node, notes| {
             set(&mut draft.server.congestion, node.text(value::choice::<Congestion>, notes));
         },
@@ -123,9 +123,11 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "path",
         default: "none",
         example: r#""/run/samum/control.sock""#,
-        doc: "The Unix socket for `samum reload`, `samum upgrade`, `samum health` and `samum stack`, which only the user of the server and root may \
-              use. Its directory must belong to one of them, and not every user may write to it. Without this key it is \
-              `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
+        doc: "The Unix socket for `samum reload`, `samum upgrade`, `samum health`, `samum explain` and `samum \
+              stack`, which only the user of the server and root may use. Its directory must belong to root or to \
+              this user, and not every user may write to the directory. Without this key the socket is \
+              `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if the socket cannot be made there, a \
+              message says so.",
         read: |draft, node, notes| {
             if let Some(path) = node.file(notes) {
                 draft.server_things.push((Thing::Control(path.clone()), node.place));
@@ -139,13 +141,13 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: PREFIXES,
         default: "`[]`",
         example: r#"["10.0.0.0/8", "unix"]"#,
-        doc: "The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or \
-              the PROXY protocol; `unix` are all that connect to a Unix socket. The client that they name \
-              counts for access rules, limits and logs. The scheme that they say (`X-Forwarded-Proto`, or `proto` of \
-              `Forwarded`) is that of the request: for programs and applications (`HTTPS`, `REQUEST_SCHEME`), upstreams, \
-              `$scheme`, `https` and `hsts`. \
-              `X-Forwarded-Port`, `X-Forwarded-Host` or the scheme says the port of `SERVER_PORT`; what others send in these fields \
-              is left out. A request whose fields name different clients is answered 400.",
+        doc: "The proxies that may name their clients, by `Forwarded`, `X-Forwarded-For` or the PROXY protocol; \
+              `unix` stands for all clients of a Unix socket. Access rules, limits and logs use the client that a \
+              trusted proxy names. The scheme that a trusted proxy reports (`X-Forwarded-Proto`, or `proto` of \
+              `Forwarded`) is the scheme of the request: for programs and applications (`HTTPS`, `REQUEST_SCHEME`), \
+              upstreams, `$scheme`, `https` and `hsts`. `SERVER_PORT` has the port of `X-Forwarded-Port`, of \
+              `X-Forwarded-Host` or of the scheme; these fields of other clients are left out. A request whose \
+              fields name different clients is answered 400.",
         read: |draft, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut draft.server.trusted_proxies, list);
@@ -168,9 +170,10 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: ACCOUNT,
         default: "the user that starts the server",
         example: r#""samum""#,
-        doc: "The user that the server becomes when its sockets are open: by names or numbers. Without `:GROUP` it gets \
-              all groups of the user, else only this one. No right is left but that to listen at ports below 1024. Files, keys, \
-              logs and directories that this user cannot open are errors. docs/confinement.md has the details.",
+        doc: "The user that the server becomes when its sockets are open: by names or numbers. Without `:GROUP` the \
+              server gets all groups of the user, otherwise only this group. The server keeps only the right to \
+              listen at ports below 1024. Files, keys, logs and directories that this user cannot open are errors. \
+              docs/confinement.md has the details.",
         read: |draft, node, notes| {
             if let Some(account) = node.text(value::account, notes) {
                 draft.server_things.push((Thing::Account(account.clone()), node.place));
@@ -184,9 +187,10 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "`auto`, `required` or `off`",
         default: "auto with `user`, else off",
         example: r#""required""#,
-        doc: "Whether the kernel (Landlock) keeps the server from files that it does not need. It may use the directories \
-              around those that are served, the directories of logs, keys, buffers and sockets, and what programs (`cgi`) need. `auto` does \
-              as much of it as the kernel can, and says what it cannot; with `required` the server does not start then. \
+        doc: "The restriction of the server to the files that it needs, by the kernel (Landlock). The server may use \
+              the directories around the served directories, the directories of logs, keys, buffers and sockets, and \
+              the files that programs (`cgi`) need. With `auto` the server uses the restrictions that the kernel \
+              has, and a message lists the missing ones; with `required` the server does not start on such a kernel. \
               docs/confinement.md has the details.",
         read: |draft, node, notes| {
             if let Some(confine) = node.text(value::choice::<Confine>, notes) {
@@ -200,8 +204,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "number",
         default: "`16384`",
         example: "4096",
-        doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
-              idle for longest; while none has been idle for 50 ms, it waits.",
+        doc: "The maximum number of connections. At this number, a new connection replaces the connection that has \
+              been idle for longest. While no connection has been idle for 50 ms, the new connection waits.",
         read: |draft, node, notes| {
             let number = count(value::CONNECTIONS, node, notes);
             set(&mut draft.server.tuning.connections_max, number);
@@ -213,9 +217,9 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: BYTES,
         default: "`\"1g\"`",
         example: r#""8g""#,
-        doc: "Bytes of all files together in which bodies of requests in chunks wait for programs and FastCGI applications (see \
-              `buffer-dir`). Beyond it the client that has most gives way: its request is answered 503. One body that is \
-              longer than all files may be is answered 413.",
+        doc: "Bytes of all files together in which bodies of requests in chunks wait for programs and FastCGI \
+              applications (see `buffer-dir`). Beyond this limit, the client with the most bytes gets a 503 for one \
+              of its requests. A request whose body alone exceeds this limit is answered 413.",
         read: |draft, node, notes| {
             set(&mut draft.server.tuning.body_files_max, node.quantity(value::bytes, notes));
         },
@@ -259,9 +263,9 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: SECONDS,
         default: "`30`",
         example: r#""10s""#,
-        doc: "A request whose file the disk has not brought after this time is answered 503; if its response \
-              has begun, the connection is closed. Later requests for the same device are answered 503 at once, but \
-              for one in each such time, until it answers.",
+        doc: "A request that has waited for the disk for this time is answered 503; if its response has begun, the \
+              connection is closed. Until the device answers, further requests for its files are answered 503 at \
+              once, except one request in each such time.",
         read: |draft, node, notes| {
             set(&mut draft.server.tuning.timeout_disk, node.quantity(value::seconds, notes));
         },
@@ -272,9 +276,9 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: SECONDS,
         default: "30 at a stop, 600 at an upgrade",
         example: "300",
-        doc: "Connections that are still in use after this time are closed when the server stops, or when another \
-              process has replaced it (`samum upgrade`). The log says how many, and how many of them are tunnels, which \
-              have no end of their own.",
+        doc: "The time after which remaining connections are closed when the server stops, or when another process \
+              has replaced it (`samum upgrade`). The log has the number of these connections, and the number of \
+              tunnels among them. Tunnels have no end of their own.",
         read: |draft, node, notes| {
             let time = node.quantity(value::seconds, notes);
             set(&mut draft.server.tuning.timeout_drain, time.map(Some));
@@ -297,10 +301,10 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "bytes",
         default: "`\"16KiB\"`",
         example: r#""64KiB""#,
-        doc: "The bytes of the longest head of a request, from 1 KiB to 256 KiB: its line and its fields. A longer one is \
-              answered 431, and a request whose target has more than half as many bytes 414. Cookies of single \
-              sign-on may need more. Each connection holds as much while its client sends a head slowly; one that has more \
-              than 32 KiB is answered 503 when the memory of its worker for connections is spent.",
+        doc: "The maximum length of the head of a request (its line and its fields), from 1 KiB to 256 KiB. A longer \
+              head is answered 431, and a target of more than half this length 414. Cookies of single sign-on may \
+              need more. A connection holds up to this many bytes while its client sends a head slowly. If the \
+              worker's memory for connections is spent, a head of more than 32 KiB is answered 503.",
         read: |draft, node, notes| {
             if let Some(bytes) = node.quantity(value::head_bytes, notes) {
                 draft.server.tuning.set_request_head(bytes);
@@ -313,7 +317,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "number",
         default: "`100`",
         example: "200",
-        doc: "The fields that the head of a request may have at most, up to 4,096. One with more is answered 431.",
+        doc: "The maximum number of fields of a request, up to 4,096. A request with more fields is answered 431.",
         read: |draft, node, notes| {
             let limits = &mut draft.server.tuning.request_limits;
             set(&mut limits.fields_max, count(value::FIELDS, node, notes));
@@ -325,8 +329,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "bytes",
         default: "`\"32KiB\"`",
         example: r#""64KiB""#,
-        doc: "The bytes of the longest head of a response of another server, of a FastCGI application or of a program, from \
-              1 KiB to 256 KiB. A longer one is answered 502.",
+        doc: "The maximum length of the head of a response of an upstream, of a FastCGI application or of a program, \
+              from 1 KiB to 256 KiB. If the head is longer, the client gets a 502.",
         read: |draft, node, notes| {
             let limits = &mut draft.server.tuning.response_limits;
             set(&mut limits.head_bytes_max, node.quantity(value::head_bytes, notes));
@@ -338,7 +342,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "number",
         default: "`4096`",
         example: "200",
-        doc: "The fields that such a head may have at most, up to 4,096. One with more is answered 502.",
+        doc: "The maximum number of fields of such a head, up to 4,096. If the head has more fields, the client gets \
+              a 502.",
         read: |draft, node, notes| {
             let limits = &mut draft.server.tuning.response_limits;
             set(&mut limits.fields_max, count(value::FIELDS, node, notes));
@@ -350,8 +355,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: "number",
         default: "`256`",
         example: "32",
-        doc: "The ranges that a request may ask for at most, up to 1,024. The whole file is the answer to one with more. \
-              Ranges that overlap, or have less than 81 bytes between them, are sent as one.",
+        doc: "The maximum number of ranges of a request, up to 1,024. A request with more ranges gets the whole \
+              file. Ranges that overlap, or have less than 81 bytes between them, are sent as one range.",
         read: |draft, node, notes| {
             set(&mut draft.server.tuning.ranges_max, count(value::RANGES, node, notes));
         },

@@ -29,9 +29,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: PREFIXES,
         default: "`[]`",
         example: r#"["192.0.2.0/24", "2001:db8::/32"]"#,
-        doc: "The clients that may use the route; if it is not empty, others are refused (403). Of several \
-              ranges in `allow` and `deny` the most specific one decides. `unix` are all clients on a Unix socket that \
-              no proxy of `trusted-proxies` gives an address. They have no limits of their own.",
+        doc: "The clients that may use the route; if the list is not empty, other clients are refused (403). If \
+              several ranges of `allow` and `deny` contain an address, the most specific range decides. `unix` \
+              stands for clients on a Unix socket for which no proxy of `trusted-proxies` gives an address. Limits \
+              for each address do not apply to these clients.",
         read: |shared, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut shared.access.allow, list);
@@ -43,8 +44,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: PREFIXES,
         default: "`[]`",
         example: r#"["192.0.2.7"]"#,
-        doc: "The clients that are refused (403). If it has `::/0`, or `0.0.0.0/0` and `::/0`, `unix` is refused, too, unless \
-              it is in `allow`.",
+        doc: "The clients that are refused (403). If the list has `::/0`, or `0.0.0.0/0` and `::/0`, `unix` is \
+              refused, too, unless `allow` has `unix`.",
         read: |shared, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut shared.access.deny, list);
@@ -56,7 +57,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table",
         default: "`{}`",
         example: r#"{ connections-per-ip = 64, requests-per-ip = "100/s burst 200" }"#,
-        doc: "Limits for each client address. A route has the limits of its site that it does not set itself.",
+        doc: "Limits for each client address. A limit that the route does not set is the limit of its site.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             read_keys(shared, LIMITS, "limits", table, notes);
@@ -73,8 +74,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "list of tables",
         default: "`[]`",
         example: r#"[{ match = "*.css", set = { Cache-Control = "max-age=86400" }, remove = ["Server"] }]"#,
-        doc: "Changes of the fields of responses, in this order. Those of the site come before those of the \
-              route.",
+        doc: "Changes of the fields of responses, in this order. The changes of the site come before the changes of \
+              the route.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 let mut rule = HeaderRule::default();
@@ -93,10 +94,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table of statuses and paths",
         default: "`{}`",
         example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
-        doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. A \
-              route has the pages of its site for statuses that it does not set itself. A page is sent with the \
-              status of the error. Where it cannot be read, the page of the server is sent. Requests for which there is \
-              no route have the pages of the site; those that are not HTTP have the page of the server.",
+        doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. For a \
+              status that the route does not set, the page of its site is sent. A page is sent with the status of \
+              the error. If the page cannot be read, the built-in page is sent. A request without a route gets the \
+              pages of the site; a request that is not HTTP gets the built-in page.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
@@ -127,8 +128,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "name of a file, or list of names",
         default: "`[\"index.html\"]`",
         example: r#"["index.php", "index.html"]"#,
-        doc: "The files that are served for their directory: the first of these that it has, 8 at most. A directory in \
-              place of one is passed over. With `clean-urls` only the first name redirects to its directory.",
+        doc: "The files that are served for their directory, 8 names at most: the first file that the directory has. \
+              A directory with such a name is passed over. With `clean-urls` only the first name redirects to its \
+              directory.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::index, notes);
             let names = match node.as_text() {
@@ -154,7 +156,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "Directories that have no such file are listed (HTML, or JSON for clients that prefer it).",
+        doc: "Directories without a file of `index` are listed (HTML, or JSON for clients that prefer JSON).",
         read: |shared, node, notes| set(&mut shared.files.listing, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.listing.to_string()),
     },
@@ -178,7 +180,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"2m\"`",
         example: r#""512k""#,
-        doc: "Prefetch at most this many bytes beyond those that a client has taken: less than 4 GiB.",
+        doc: "Prefetch at most this many bytes beyond the bytes that a client has taken: less than 4 GiB.",
         read: |shared, node, notes| {
             let bytes = node.quantity(value::readahead, notes);
             set(&mut shared.files.policy.window, bytes.map(Window::of));
@@ -202,8 +204,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "path of a URL, or `none`",
         default: "`\"none\"`",
         example: r#""/index.html""#,
-        doc: "The file that is served with status 200 where there is nothing: a path of the same site that leads \
-              to files. Where that file is missing, too, the response is a 404.",
+        doc: "The file that is served with status 200 if a path leads to nothing: a path of the same site that leads \
+              to files. If that file is missing, too, the response is a 404.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
             set(&mut shared.files.fallback, unless_none(node, notes, read));
@@ -216,10 +218,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "`/a` is answered with `a.html` where there is no file `a`, `/a.html` redirects to `/a`, and `/index.html` \
-              to `/`. A page comes before the directory of the same name, as with nginx (`try_files $uri $uri.html $uri/`), \
-              Caddy and GitHub Pages: `/a` is `a.html` and `/a/` the directory. A directory whose own name ends with `.html` is \
-              a directory.",
+        doc: "`/a` is answered with `a.html` if there is no file `a`. `/a.html` redirects to `/a`, and `/index.html` \
+              to `/`. A page comes before the directory of the same name, as with nginx (`try_files $uri $uri.html \
+              $uri/`), Caddy and GitHub Pages: `/a` is `a.html` and `/a/` the directory. A directory whose own name \
+              ends with `.html` is a directory.",
         read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
     },
@@ -228,11 +230,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table of names or extensions, and media types",
         default: "`{}`",
         example: r#"{ wasm = "application/wasm", SHA256SUMS = "text/plain" }"#,
-        doc: "Media types by the whole name of a file, or by its extension, before those that are built in; the name comes \
-              first, then the longest extension. Case means nothing. A route has the types of its site for names and extensions \
-              that it does not set itself. `README`, `LICENSE`, `SHA256SUMS`, `Release`, `Makefile` and their like are \
-              `text/plain`. A drawing with the extension `svgz` is sent with `Content-Encoding: gzip`, also to clients that \
-              do not ask for it, unless it has another type here.",
+        doc: "Media types by the whole name of a file, or by its extension, before the built-in types; the name \
+              comes first, then the longest extension. Upper and lower case make no difference. For a name or an \
+              extension that the route does not set, the type of its site is used. `README`, `LICENSE`, \
+              `SHA256SUMS`, `Release`, `Makefile` and their like are `text/plain`. A drawing with the extension \
+              `svgz` is sent with `Content-Encoding: gzip`, also to clients that do not ask for gzip, unless `types` \
+              gives `svgz` another type.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, _, node) in table.entries() {
@@ -253,7 +256,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "media type",
         default: "`\"application/octet-stream\"`",
         example: r#""text/plain""#,
-        doc: "The media type of files whose names and extensions are not known. Browsers download the default.",
+        doc: "The media type of files with unknown names and extensions. Browsers download the default.",
         read: |shared, node, notes| {
             set(&mut shared.files.default_type, node.text(rule::media_value, notes));
         },
@@ -279,7 +282,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "Files and directories are served whose names begin with a dot. `/.well-known/` is served anyway.",
+        doc: "Files and directories whose names begin with a dot are served. `/.well-known/` is served even without \
+              this key.",
         read: |shared, node, notes| set(&mut shared.files.dotfiles, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.dotfiles.to_string()),
     },
@@ -288,12 +292,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "`beneath`, `never`, `follow`, or table",
         default: "`\"beneath\"`",
         example: r#"{ follow = ["/mnt/disk2"] }"#,
-        doc: "The symbolic links that are followed: those that stay beneath the directory; none; all of them, to \
-              everything that the user of the server may read; or those that stay beneath the directory and those that \
-              lead into it or into others, which the table `symlinks` names. Other links lead to nothing, and are not in \
-              listings; links into `/proc` never lead anywhere. `dotfiles` is about the path of the request, not about \
-              that of a target. A link with another name to a script or a program of the site leads to nothing. \
-              Scripts that another process opens by their path follow its own rules.",
+        doc: "The symbolic links that are followed. `beneath`: links that stay beneath the directory; `never`: none; \
+              `follow`: all links, to everything that the user of the server may read; a table: links that lead into \
+              the directory or into the directories of the table. Other links lead to nothing, and are not in \
+              listings; links into `/proc` never lead anywhere. `dotfiles` is about the path of the request, not \
+              about the path of a target. A link with another name to a script or a program of the site leads to \
+              nothing. If another process opens scripts by their paths, the rules of that process decide.",
         read: |shared, node, notes| {
             let symlinks = if node.is_table() {
                 node.table(notes).map(|table| {
@@ -314,9 +318,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`true`",
         example: "false",
-        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it, also \
-              if it is older than `a.css`: whatever writes `a.css` has to write it anew, or remove it. It may be a \
-              symbolic link if `symlinks` lets `a.css` be one.",
+        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand the \
+              coding, even if this file is older than `a.css`: a program that writes `a.css` has to write the other \
+              file anew, or remove it. This file may be a symbolic link if `symlinks` permits `a.css` to be a link.",
         read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
     },
@@ -326,18 +330,18 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`false`",
         example: "true",
         doc: "Files may have directives (server-side includes), such as `<!--#include virtual=\"/menu\" -->`, which \
-              are replaced by what they say: `include` (`virtual` or `file`); `echo` (with `encoding` `entity`, \
+              are replaced by their results: `include` (`virtual` or `file`); `echo` (with `encoding` `entity`, \
               `url` or `none`, and `default`); `set`; `if`, `elif`, `else`, `endif`; `config` (`errmsg`, `timefmt`). \
-              The `expr` of a condition is a variable or a text, or two of them with `=` or `!=` between; there are \
-              no regular expressions. What is included is found as if the client had asked for it, also in internal \
-              routes, and may come from programs and servers; an error, a cycle or a response that is not a 200 \
-              shows the error message instead. Variables are those that were set, and those of the request: \
+              The `expr` of a condition is a variable or a text, or two of these with `=` or `!=` between; there are \
+              no regular expressions. An include is found as if the client had asked for its path, also in internal \
+              routes, and may come from programs and upstreams; an error, a cycle or a response that is not a 200 \
+              shows the error message instead. Variables are the variables of `set`, and these of the request: \
               `DOCUMENT_URI`, `DOCUMENT_NAME`, `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, `SERVER_PROTOCOL`, \
               `REMOTE_ADDR`; the times `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT`, all in UTC; `ARG_` with the \
               name of a part of the query; `HTTP_` with the name of a field. A file with directives has no ETag, no \
-              Last-Modified, no ranges and no precompressed form, and 32 MiB at most; one without is sent like any \
-              other. Pages to which a server, a script or a program hands a request over are processed, too. Pages \
-              for errors are sent as they are.",
+              Last-Modified, no ranges and no precompressed form, and 32 MiB at most; a file without directives is \
+              sent like any other file. If an upstream, a script or a program hands a request over to a page, its \
+              directives are processed, too. Error pages are sent as they are.",
         read: |shared, node, notes| set(&mut shared.files.includes, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.includes.to_string()),
     },
@@ -358,12 +362,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"1m\"`",
         example: r#""64k""#,
-        doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
-              waits then. Beside it a response that is spliced has at most twice `receive-max` in pipes, and a \
-              worker 1.25 MiB that its servers have sent before they were told to wait. With `fastcgi`, also bytes \
-              of a long body that have come when the application hears of its request. With `fastcgi` and `cgi`, \
-              also bytes of a body in chunks that are in memory, but 1 MiB at most: the rest waits in a file until all of it \
-              has come, because the script or the program has to be told the length.",
+        doc: "Bytes of the response of an upstream that may wait for the client, at least 16 KiB; at this limit the \
+              upstream waits. In addition a spliced response has at most twice `receive-max` in pipes, and a worker \
+              has at most 1.25 MiB from upstreams that could not be stopped in time. With `fastcgi`, also the bytes \
+              of a long body that have come when the application gets its request. With `fastcgi` and `cgi`, also \
+              the bytes of a body in chunks that are in memory, but 1 MiB at most: the rest waits in a file until \
+              the whole body has come, because the script or the program must be given the length.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
                 notes.error(node.place, "a buffer has 16 KiB at least");
@@ -377,15 +381,15 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "directory, or `none`",
         default: "`\"none\"`",
         example: r#""/var/cache/samum""#,
-        doc: "A directory on whose disk the response of another server waits for a slow client. So a large `buffer`, \
-              of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files have no names \
-              and are gone with the process. The file system has to know `O_TMPFILE` and holes in files (ext4, XFS, \
-              Btrfs, tmpfs). If the disk is full, fails or does not answer within 2 s, the response goes on through \
-              memory, and its server waits for the client. So does a response for which a worker has no file left, \
-              beyond 128. With `fastcgi` and `cgi`, bodies of requests in chunks that are longer than `buffer` are \
-              kept there, too, or if it is `none`, in `$TMPDIR`, else `/tmp`; `max-body-files` of `[server]` bounds \
-              all of them. If the disk is full, fails or does not answer within 2 s, such a request is answered 503. \
-              With `cgi` alone `buffer` may be less than 4 MiB.",
+        doc: "A directory on whose disk the response of an upstream waits for a slow client. So a large `buffer`, of \
+              at least 4 MiB, costs at most 2.25 MiB of memory for each such client. The files have no names and \
+              disappear with the process. The file system has to know `O_TMPFILE` and holes in files (ext4, XFS, \
+              Btrfs, tmpfs). The response goes on through memory if the disk is full, fails or does not answer \
+              within 2 s, or if a worker already has 128 files. Then its upstream waits for the client. With \
+              `fastcgi` and `cgi`, bodies of requests in chunks that are longer than `buffer` are in files of this \
+              directory, too; with `none` these files are in `$TMPDIR`, else `/tmp`. `max-body-files` of `[server]` \
+              bounds these files. If the disk is full, fails or does not answer within 2 s, a request with such a \
+              body is answered 503. With `cgi` alone `buffer` may be less than 4 MiB.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
             set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));
@@ -400,8 +404,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`true`",
         example: "false",
-        doc: "If true, long responses of other servers whose length is known, and much that comes through a tunnel, go to \
-              clients through a pipe, without being copied (`splice(2)`). If false, they go through the `buffer`, as all others do.",
+        doc: "If true, long responses of upstreams with known lengths, and many bytes of tunnels, go to clients \
+              through a pipe, without a copy (`splice(2)`). If false, these bytes go through the `buffer`, as all \
+              other responses do.",
         read: |shared, node, notes| set(&mut shared.gateway.splice, node.flag(notes)),
         write: |route| gateway(route).map(|rules| rules.splice.to_string()),
     },
@@ -410,8 +415,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"512k\"`",
         example: r#""64k""#,
-        doc: "Bytes of a long response of another server that are received at once, at least 4 KiB. Fewer of them \
-              cost more CPU time each.",
+        doc: "Bytes of a long response of an upstream that are received at once, at least 4 KiB. With a smaller \
+              number each byte costs more CPU time.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
                 notes.error(node.place, "4 KiB at least are received at once");
@@ -425,10 +430,11 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "A client that has sent its request may end its side of the connection and still wait for the answer \
-              of a server, a script or a program. If false, such a client counts as one that has left, as most \
-              have: unless the response has begun, the request is given up and the connection is closed. If true, \
-              a client that has left is noticed when something is sent to it, or after `timeout-send`.",
+        doc: "A client that has sent its request may end its side of the connection and still wait for the answer of \
+              an upstream, a script or a program. If false, such a client counts as a client that has left, because \
+              most such clients have left: the request is given up and the connection is closed, unless the response \
+              has begun. If true, the server notices that a client has left when it sends something to the client, \
+              or after `timeout-send`.",
         read: |shared, node, notes| set(&mut shared.half_close, node.flag(notes)),
         write: |route| route.action.is_gateway().then(|| route.half_close.to_string()),
     },
@@ -437,11 +443,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "bytes, or `none`",
         default: "`\"none\"`",
         example: r#""10MiB""#,
-        doc: "Bytes that the body of a request may have, for routes with `proxy`, `fastcgi` or `cgi`; other routes take no \
-              bodies, so the key is an error there. By default there is no limit. A request whose `Content-Length` says \
-              more is answered 413 before anything else hears of it, and without a `100 Continue`. One in chunks that turns \
-              out to be longer is answered 413, or its response is cut off if that has begun, and the connection to its server is \
-              closed. The client's connection is closed in either case. What comes through a tunnel (`Upgrade`) is no body.",
+        doc: "Bytes that the body of a request may have, for routes with `proxy`, `fastcgi` or `cgi`; other routes \
+              take no bodies, so the key is an error there. By default there is no limit. A request with a larger \
+              `Content-Length` is answered 413 at once, without a `100 Continue`, and nothing is passed on. If a \
+              body in chunks becomes longer, the request is answered 413, or its response is cut off if it has \
+              begun, and the connection to the upstream is closed. The client's connection is closed in both cases. \
+              The bytes of a tunnel (`Upgrade`) are no body.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes, notes);
             shared.max_body_place = Some(node.place);
@@ -463,25 +470,25 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table of names and values",
         default: "`{}`",
         example: r#"{ X-Real-IP = "$client", Host = "$host", X-Key = "secret", Cookie = "" }"#,
-        doc: "Fields that the servers of a route with `proxy` get. Fields with the same names, of the client and of \
-              samum, are left out; `_` is the same as `-` there. A field whose value is empty is left out. In a \
-              value `$client` stands for the address of the client, and `$peer` for the address of the other end of \
-              its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the client has \
-              asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them; \
-              `$scheme` for `http` or `https`, by the connection or by what a trusted proxy says; `$request-id` for \
-              the id of the request, which servers get in `X-Request-Id` anyway. \
-              `$tls-client` is the subject of the certificate that the client of the connection has shown, as in \
-              `CN=alice,O=Example`; a field that has it is left out of requests of clients on all routes. `$tls-version`, \
-              `$tls-cipher` and `$tls-server-name` (SNI) are of the handshake, too; what there is not is empty. \
-              `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host without \
-              variables, or `$host`, which is what servers get without this key. Some fields cannot be changed, \
-              because they frame a request, belong to one connection or count servers: `Connection`, \
+        doc: "Fields that the upstreams of a route with `proxy` get. Fields with the same names, of the client and \
+              of samum, are left out; in these names `_` is the same as `-`. A field whose value is empty is left \
+              out. In a value `$client` stands for the address of the client, and `$peer` for the address of the \
+              other end of its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the \
+              client has asked for; `$method`, `$path` and `$query` for these parts of the request as the client has \
+              sent them; `$scheme` for `http` or `https`, by the connection or by a trusted proxy; `$request-id` for \
+              the id of the request, which upstreams get in `X-Request-Id` anyway. `$tls-client` is the subject of \
+              the certificate that the client of the connection has shown, as in `CN=alice,O=Example`; if a field \
+              uses this variable, fields of clients with the same name are left out on all routes. `$tls-version`, \
+              `$tls-cipher` and `$tls-server-name` (SNI) are of the handshake, too; a variable without a value is \
+              empty. `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host \
+              without variables, or `$host`, which upstreams also get without this key. Some fields cannot be \
+              changed, because they frame a request, belong to one connection or count servers: `Connection`, \
               `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Proxy` and \
-              all that begin with it, `Max-Forwards` and `Via`. The questions of `check` have none of the fields. 64 \
-              fields at most, each with 4,096 bytes and 8 variables at most, and 32 KiB together as they are written \
-              here. A request whose head would have more than 64 KiB with them and its own fields is answered 431, \
-              and the log names the route and the field. Servers have limits of their own, often lower ones, such as \
-              8 KiB for a line, and answer 400 or 431 then.",
+              all names that begin with `Proxy`, `Max-Forwards` and `Via`. The requests of `check` have none of \
+              these fields. The table has 64 fields at most, each with 4,096 bytes and 8 variables at most, and 32 \
+              KiB together as they are written here. A request whose head would have more than 64 KiB with these \
+              fields is answered 431, and the log names the route and the field. Upstreams have limits of their own, \
+              often lower limits, such as 8 KiB for a line, and then answer 400 or 431.",
         read: |shared, node, notes| {
             shared.request_headers_place = Some(node.place);
             read_request_headers(&mut shared.request_headers, node, notes);
@@ -493,7 +500,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`5`",
         example: "1",
-        doc: "The time in which a connection to another server must be made.",
+        doc: "The time in which a connection to an upstream must be made.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.timeout_connect, node.quantity(value::seconds, notes));
         },
@@ -504,9 +511,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "The time in which another server must send something while it is its turn. A request that it does \
-              not answer is answered 504; a response that it does not continue is cut off. A connection that has \
-              switched to another protocol is closed if nothing is sent through it in this time.",
+        doc: "The time in which an upstream must send something while samum waits for it. If it sends no response, \
+              the request is answered 504; if it does not continue a response, the response is cut off. A connection \
+              that has switched to another protocol is closed if nothing is sent through it in this time.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
         },
@@ -517,10 +524,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "The time in which another server must take some bytes of a request, while some wait for it and it has \
-              not answered; if it does not, the request is answered 504. A client that is slow to send its request \
-              does not count here. Behind the head of the response only `timeout-upstream` counts, because a server \
-              may answer without taking the rest of a body.",
+        doc: "The time in which an upstream must take some bytes of a request, while bytes wait and the upstream has \
+              not answered; otherwise the request is answered 504. The time in which the client is slow to send its \
+              request does not count. After the head of the response only `timeout-upstream` counts, because an \
+              upstream may answer without taking the rest of a body.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.timeout_upstream_send, node.quantity(value::seconds, notes));
         },
@@ -531,9 +538,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "`round-robin`, `least` or `hash`",
         default: "`\"round-robin\"`",
         example: r#""least""#,
-        doc: "The choice among several servers: each in its turn, one with the fewest requests at the moment (each \
-              worker counts its own), or the same one for the same `hash-by`. With `hash`, a server that has 5/4 of \
-              its share, and 16 requests or more, is passed over.",
+        doc: "The choice among several servers. `round-robin`: each server in its turn; `least`: a server with the \
+              fewest requests at the moment (each worker counts its own requests); `hash`: the same server for the \
+              same `hash-by`. With `hash`, a server that has 5/4 of its share, and 16 requests or more, is passed \
+              over.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.balance, node.text(value::choice::<Balance>, notes));
         },
@@ -544,8 +552,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "`client` or `path`",
         default: "`\"client\"`",
         example: r#""path""#,
-        doc: "The part of a request that has its server with `balance = \"hash\"`: the address of the client, or the \
-              path.",
+        doc: "The part of a request that chooses the server with `balance = \"hash\"`: the address of the client, or \
+              the path.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.hash_by, node.text(value::choice::<HashBy>, notes));
         },
@@ -556,12 +564,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "number",
         default: "`2`",
         example: "0",
-        doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
-              failed with it. That is done if no byte of it was sent. A `GET`, `HEAD`, `OPTIONS`, `PUT`, `DELETE` or \
-              `TRACE` is also sent again if nothing of a response has come, and no more than 64 KiB of its body were \
-              sent: so much is held. A `POST` or `PATCH` is never sent twice. A connection that was kept and that \
-              the server has closed meanwhile does not count. All others are a fifth of the requests at most, and 10 \
-              per second and worker.",
+        doc: "The maximum number of times that a request is sent again, up to 2: to another server that has not \
+              failed with this request. A request is sent again if no byte of it was sent. A `GET`, `HEAD`, \
+              `OPTIONS`, `PUT`, `DELETE` or `TRACE` is also sent again if nothing of a response has come, and at \
+              most 64 KiB of its body were sent. samum holds only so many bytes. A `POST` or `PATCH` is never sent \
+              again after a byte of it may have been sent. A kept connection that the server has closed meanwhile \
+              does not count. All other retries are at most a fifth of the requests, plus 10 per second and worker.",
         read: |shared, node, notes| {
             let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);
             set(&mut shared.gateway.retries, number.and_then(|number| u32::try_from(number).ok()));
@@ -573,8 +581,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "number",
         default: "`3`",
         example: "1",
-        doc: "Requests in a row that a server does not answer before it is down; 0: it never is. A response with any \
-              status is an answer. If all servers of a route are down, one is asked nevertheless.",
+        doc: "The number of requests in a row that a server does not answer before it counts as down; with 0 it \
+              never does. A response with any status is an answer. If all servers of a route are down, one of them \
+              is asked nevertheless.",
         read: |shared, node, notes| {
             let number = node.number(0..=1000, notes);
             let health = &mut shared.gateway.health;
@@ -587,8 +596,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`10`",
         example: "2",
-        doc: "A server that is down is tried again by one request after this time, and after twice as long each \
-              time that this fails, up to a minute. Failures that are further apart are not in a row.",
+        doc: "A server that is down is tried again by one request after this time. Each time that the request fails, \
+              the time doubles, up to a minute. Failures that are further apart than this time are not in a row.",
         read: |shared, node, notes| {
             let time = node.quantity(value::seconds, notes);
             set(&mut shared.gateway.health.fail_timeout, time);
@@ -600,9 +609,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "seconds, or `none`",
         default: "`\"none\"`",
         example: "30",
-        doc: "The time in which the share of a server grows from nothing to all of it: one that is up again, one at an \
-              address that its name did not have when it was resolved before, or one that a reload has added to \
-              others. With `balance = \"hash\"` this is a share of the keys that are the server's.",
+        doc: "The time in which the share of a server grows from nothing to its full share: if the server is up \
+              again, if its name has got the server's address, or if a reload has added the server to others. With \
+              `balance = \"hash\"` this is a share of the server's keys.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::seconds, notes);
             set(&mut shared.gateway.health.slow_start, unless_none(node, notes, read));
@@ -617,8 +626,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "path of a URL, or `none`",
         default: "`\"none\"`",
         example: r#""/health""#,
-        doc: "A path that each server is asked for again and again. A server is down after 3 responses in a row that \
-              have another status than 2xx or 3xx, or do not come, and up after 2 others.",
+        doc: "A path that each server is asked for again and again. A server is down after 3 failures in a row (no \
+              response, or a status other than 2xx or 3xx), and up after 2 successes in a row.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
             set(&mut shared.gateway.health.check, unless_none(node, notes, read));
@@ -633,8 +642,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`5`",
         example: "1",
-        doc: "The time from one such question to the next, in which the response must come. All workers together ask \
-              once.",
+        doc: "The time from one request of `check` to the next, in which the response must come. All workers \
+              together send one request.",
         read: |shared, node, notes| {
             let time = node.quantity(value::seconds, notes);
             set(&mut shared.gateway.health.check_interval, time);

@@ -52,9 +52,9 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "list of hosts",
         default: "`[]`",
         example: r#"["example.org", "*.example.org"]"#,
-        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that \
-              one. A request goes to the site with its host, else to the one with the longest wildcard, else \
-              to the default site of the address.",
+        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that one. A \
+              request goes to the site with its host, else to the site with the longest wildcard, else to the \
+              default site of the address.",
         read: |site, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 node.text(value::host, notes).map(|host| (host, node.place))
@@ -68,8 +68,8 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "The site gets the requests of its addresses for hosts that no site has. If no site of an \
-              address is its default, the first one is.",
+        doc: "The site gets the requests of its addresses for hosts that no site has. If no site of an address has \
+              this key, the first site is the default.",
         read: |site, node, notes| {
             if let Some(flag) = node.flag(notes) {
                 site.default = flag.then_some(node.place);
@@ -97,12 +97,13 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "`allow` or `redirect`",
         default: "`\"allow\"`",
         example: r#""redirect""#,
-        doc: "The treatment of requests without TLS: they are answered, or redirected with 308 to the same URL with `https`, \
-              before their routes are asked. The URL has the host of the request if that is one of `hosts`, else the first \
-              of `hosts` that is no wildcard; if there is none, the answer is 421. It has the port of the first address \
-              with `tls = true`, unless that is 443. If a proxy of `trusted-proxies` says the scheme, that scheme counts, and the URL \
-              has no port. A proxy that speaks TLS has to say it: otherwise its clients are redirected again and again. \
-              Files in `/.well-known/acme-challenge/` are sent without TLS, too.",
+        doc: "The treatment of requests without TLS: they are answered, or redirected with 308 to the same URL with \
+              `https`, before their routes are asked. The URL has the host of the request if this is one of `hosts`, \
+              else the first of `hosts` that is no wildcard; if all are wildcards, the answer is 421. The URL has \
+              the port of the first address with `tls = true`, unless the port is 443. If a proxy of \
+              `trusted-proxies` reports the scheme, that scheme counts, and the URL has no port. A proxy that speaks \
+              TLS has to report the scheme: otherwise its clients are redirected again and again. Files in \
+              `/.well-known/acme-challenge/` are sent without TLS, too.",
         read: |site, node, notes| {
             site.https_place = Some(node.place);
             set(&mut site.https, node.text(value::choice::<Https>, notes));
@@ -114,10 +115,11 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "seconds: a number, or a string with s or d (days), or `none`",
         default: "`\"none\"`",
         example: r#""180d""#,
-        doc: "Responses over TLS have the field `Strict-Transport-Security` with this time, 1 second to 3,650 days, whatever \
-              their status. A browser then asks for the host by TLS only, until the time is over. If a proxy of \
-              `trusted-proxies` says the scheme, that scheme counts. A response that has the field by `headers` or from an \
-              upstream keeps its own. The value `max-age=0`, which `headers` can set, ends it.",
+        doc: "Responses over TLS have the field `Strict-Transport-Security` with this time, 1 second to 3,650 days, \
+              whatever their status. A browser then asks for the host by TLS only, until the time is over. If a \
+              proxy of `trusted-proxies` reports the scheme, that scheme counts. A response that has the field by \
+              `headers` or from an upstream keeps its own field. The value `max-age=0`, which `headers` can set, \
+              ends the time at once.",
         read: |site, node, notes| {
             site.hsts_place = Some(node.place);
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::days, notes);

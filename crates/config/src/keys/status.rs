@@ -22,7 +22,7 @@ pub(super) const STATUS: &[Key<FixedStatus>] = &[
         kind: "string",
         default: "none",
         example: r#""ok\n""#,
-        doc: "The content, 64 KiB at most, as `text/plain; charset=utf-8`. It takes the place of the page of an error.",
+        doc: "The content, 64 KiB at most, as `text/plain; charset=utf-8`. The text replaces an error page.",
         read: |fixed, node, notes| {
             let read = |text: &str| match text.len() {
                 ..=FixedStatus::TEXT_BYTES_MAX => Ok(text.to_owned()),

@@ -17,9 +17,9 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         kind: "path, list of paths, or `self-signed`",
         default: "none; it is needed",
         example: r#""/etc/ssl/example.org.pem""#,
-        doc: "The file of the certificate, in the format PEM, with the other certificates of its chain behind it. A list has \
-              several, for different hosts or with different kinds of keys (ECDSA beside RSA). `self-signed` is a \
-              certificate that the server makes in memory.",
+        doc: "The file of the certificate, in the format PEM, with the other certificates of its chain behind it. A \
+              list has several files, for different hosts or with different kinds of keys (ECDSA beside RSA). \
+              `self-signed` is a certificate that the server makes in memory.",
         read: |draft, node, notes| match node.as_text().map(value::is_self_signed) {
             Some(Ok(true)) => draft.certificates = Some(Vec::new()),
             Some(Err(why)) => notes.error(node.place, why),
@@ -57,8 +57,8 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         kind: "`modern` or `intermediate`",
         default: "`\"intermediate\"`",
         example: r#""modern""#,
-        doc: "The versions of TLS that clients may use: 1.3 only (`modern`), or 1.3 and 1.2 (`intermediate`). Ciphers of 1.2 \
-              are those with AEAD and ECDHE; there is no list of ciphers.",
+        doc: "The versions of TLS that clients may use: 1.3 only (`modern`), or 1.3 and 1.2 (`intermediate`). The \
+              ciphers of 1.2 use AEAD and ECDHE; there is no list of ciphers.",
         read: |draft, node, notes| {
             set(&mut draft.profile, node.text(value::choice::<TlsProfile>, notes));
         },
@@ -103,8 +103,8 @@ pub(super) const TLS_CLIENT: &[Key<TlsDraft, TlsClients>] = &[
         kind: FLAG,
         default: "`true`",
         example: "false",
-        doc: "A client without a certificate is refused. With `false` it is served, too. A client with a certificate of \
-              another authority is refused anyway.",
+        doc: "A client without a certificate is refused. With `false` such a client is served, too. A client with a \
+              certificate of another authority is refused anyway.",
         read: |draft, node, notes| {
             if let Some(client) = &mut draft.client {
                 set(&mut client.require, node.flag(notes));
