@@ -1,5 +1,5 @@
-//! Gives up what the server does not need when its sockets are open: the rights of the user that started it, and the
-//! access to other files than its own. The crate `rights` does it; `uses` decides on the files.
+//! Gives up rights when the sockets of the server are open: the rights of the user that started the server, and the
+//! access to files that the server does not need. The crate `rights` makes the calls; `uses` decides on the files.
 
 mod links;
 mod uses;
@@ -19,7 +19,7 @@ use links::{Names, Node};
 use rights::{Confined, Rules, User, confine_process, drop_rights};
 use uses::{Extent, Process, Use};
 
-/// A server that has given up what it does not need.
+/// A server that has given up the rights that it does not need.
 #[derive(Debug, Default)]
 pub(crate) struct Confinement {
     /// The access that is left; `None` if the server may use all files of its user.
@@ -30,9 +30,9 @@ pub(crate) struct Confinement {
     control: Option<PathBuf>,
 }
 
-/// Gives up rights and access for good, in the calling thread and all threads that it starts later. What the server
-/// opened before stays open. All that it opens after this, it opens as the user, and within what it is allowed. `control`
-/// is the path of the control socket. Returns sentences for the operator, too.
+/// Gives up rights and access for good, in the calling thread and all threads that it starts later. Descriptors that
+/// were open before stay open. After this call the server opens files as the user, and only allowed files. `control` is
+/// the path of the control socket. Also returns sentences for the operator.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub(crate) fn enter(
 }
 
 impl Confinement {
-    /// Checks that the server may use what another configuration names.
+    /// Checks that the server may use all files that another configuration names.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Confinement {
         )
     }
 
-    /// Sentences about files that were replaced, and that the server can no longer read.
+    /// Sentences about files that were replaced, so that the server can no longer read them.
     pub(crate) fn losses(&self) -> impl Iterator<Item = String> {
         let is_lost = |path: &&PathBuf| {
             File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
@@ -125,15 +125,15 @@ impl Confinement {
     }
 }
 
-/// The files that the server reads again and again, and that are allowed by themselves.
+/// The files that the server reads again and again, and whose directories are not allowed.
 fn fixed_files(uses: &[Use]) -> Vec<PathBuf> {
     let fixed = uses.iter().filter(|it| it.extent == Extent::Targets).map(|it| it.path.clone());
     let fixed: BTreeSet<_> = fixed.filter(|path| path.exists()).collect();
     fixed.into_iter().collect()
 }
 
-/// Checks that the user may use again what was opened or read before. What is opened later says so itself. Returns
-/// sentences about what only a restart needs.
+/// Checks that the user may open again the files that were opened or read before. Files that are opened later report
+/// their own errors. Returns sentences about Unix sockets that remain after the end of the server.
 fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, String> {
     let config = &loaded.config;
     for path in loaded.files() {
@@ -172,7 +172,7 @@ fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, String> {
     Ok(sockets.map(said).collect())
 }
 
-/// Checks that a file can be read again. A pipe cannot, and is left alone.
+/// Checks that a file can be read again. A pipe cannot be read again, and is not checked.
 fn readable(path: &Path, user: &User) -> Result<(), String> {
     if fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo()) {
         return Ok(());

@@ -6,12 +6,13 @@
 //!                              └──fork, exec──► new process ── channel: listeners, "ready", "released"
 //! ```
 //!
-//! The new process gets the listening sockets themselves, so their accept queues go on. It reads its configuration, starts its
-//! workers, and says that it is ready. Then the old process accepts no more, and each of its connections ends after the next
-//! response. A new process that fails leaves the old one as it was. `machine` decides, and the others act:
+//! The new process gets the listening sockets themselves, so no connection in their accept queues is lost. The new
+//! process reads its configuration, starts its workers, and says that it is ready. A second later the old process
+//! accepts no more, and each of its connections ends after the next response. If the new process fails before, the old
+//! process serves as before. The module `machine` decides, and the other modules act:
 //!
-//! - `starter`: the process that starts new ones, which has the rights of the first process;
-//! - `estate`, `packet`: the form of what is handed over, and its transport;
+//! - `starter`: the process that starts new processes, with the rights of the first process;
+//! - `estate`, `packet`: the description of the sockets that are handed over, and its transport;
 //! - `upgrader`: the side of the process that is replaced;
 //! - `heir`: the side of the new process.
 
@@ -43,7 +44,7 @@ impl Elders {
         self.lock(|all| all.extend(elders));
     }
 
-    /// Those that have not ended.
+    /// The connections to processes that have not ended.
     fn alive(&self) -> Vec<Arc<OwnedFd>> {
         self.lock(|all| {
             all.retain(|elder| !matches!(packet::take(elder), Ok(None)));
@@ -55,15 +56,15 @@ impl Elders {
         self.lock(Vec::clear);
     }
 
-    /// Asks all to end soon.
+    /// Asks all earlier processes to end soon.
     pub(crate) fn stop(&self) {
         for elder in self.alive() {
-            // The call fails if it has just ended.
+            // The call fails if the process has just ended.
             let _ = packet::send(&elder, STOP, &[]);
         }
     }
 
-    /// Waits until all have ended, at most `limit`.
+    /// Waits until all earlier processes have ended, at most `limit`.
     pub(crate) fn wait(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while let Some(elder) = self.alive().into_iter().next() {

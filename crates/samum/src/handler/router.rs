@@ -67,14 +67,14 @@ pub struct Router {
     proxy: Proxy,
     pages: Pages,
     /// Earlier servings, the oldest first, with the trees that the next serving does not have. Requests that began with
-    /// one of them may still ask for its files.
+    /// an earlier serving may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests that wait for an event.
     pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The request whose body was offered last, in its first state. There is at most one: its session asks for the
-    /// answer next, or never.
+    /// The request whose body was offered last, in its first state. There is at most one such request: its session asks
+    /// for the answer next, or never.
     offered: Option<(Ticket, State<'static>)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
@@ -82,7 +82,7 @@ pub struct Router {
     is_attached: bool,
     /// True if the wrapper has more to do in another worker turn.
     wrapper_has_turn: bool,
-    /// A buffer in which paths are normalized that are not in normal form.
+    /// A buffer for the normal form of a path that is not in normal form.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
     faults: Faults,
@@ -94,7 +94,7 @@ impl Handler for Router {
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
-        // Such a request is answered without its body.
+        // A request that is turned away is answered without its body.
         if may_turn_away(request, &serving) && turned_away(shell, request, &serving, site).is_some()
         {
             return None;
@@ -286,7 +286,7 @@ impl Handler for Router {
     fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
         loop {
             let (ticket, interim) = self.proxy.next_interim()?;
-            // A page has a head of its own, which is not that of an upstream.
+            // A page has a head of its own, so interim responses of an upstream are left out.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, interim));
             }
@@ -376,8 +376,9 @@ impl Router {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
 
-    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept, by their
-    /// indices among [`Snapshot::roots`]. Requests that have begun are answered by the old snapshot.
+    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept. Its keys
+    /// are the indices of the directories in [`Snapshot::roots`]. Requests that have begun are answered by the old
+    /// snapshot.
     pub(crate) fn replace(
         &mut self,
         shell: &mut Shell<Desk>,
@@ -397,12 +398,13 @@ impl Router {
         self.before.push_back((before, gone));
     }
 
-    /// Has files in memory from now on as transports need them that take this: see [`Context::takes`].
+    /// Keeps files in memory from now on in the form that transports need which take these pieces: see
+    /// [`Context::takes`].
     pub(crate) const fn set_takes(&mut self, takes: Option<Takes>) {
         self.files.set_takes(takes);
     }
 
-    /// Removes the trees of servings that no request uses any more.
+    /// Removes the trees of earlier servings, as soon as no request uses these servings.
     fn remove_trees(&mut self, shell: &mut Shell) {
         while let Some((serving, _)) = self.before.front()
             && Rc::strong_count(serving) == 1
@@ -414,7 +416,7 @@ impl Router {
         }
     }
 
-    /// Serves a root directory from another one from now on, or responds with 503 if there is none. Responses that have
+    /// Replaces the directory of a root from now on. Without a new directory, requests get a 503. Responses that have
     /// begun are completed from the old directory.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
         let serving = self.servings.now();
@@ -464,7 +466,7 @@ impl Router {
         self.begin(shell, request, &serving, destination, path)
     }
 
-    /// Has the authorizer and the wrapper look at a request that the guard of its route has let pass.
+    /// Asks the authorizer and the wrapper about a request that the guard of its route has let pass.
     #[inline(never)]
     fn arrive(
         &mut self,
@@ -552,7 +554,7 @@ impl Router {
                     (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
                 }
                 Err(error) => {
-                    // The page of the error is that of the route to which the path would belong.
+                    // The error gets the page of the route to which the path would belong.
                     let destination = match normalize(url_path, &mut name) {
                         Ok(()) => serving.destination(site, &name),
                         Err(_) => Destination { site, route: None },

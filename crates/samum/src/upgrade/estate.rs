@@ -1,5 +1,6 @@
-//! The description of what a process hands over to the one that replaces it, as bytes. The descriptors follow in the same
-//! order: the sockets of each listener, the control socket, and the connections to the processes before.
+//! The description of the sockets and keys that a process hands over to the next process, as bytes. The descriptors
+//! follow in the same order: the sockets of each listener, the control socket, and the connections to earlier
+//! processes.
 
 use core::net::SocketAddr;
 use std::ffi::OsString;
@@ -10,10 +11,10 @@ use zeroize::Zeroizing;
 
 /// The first bytes, with the version of the form.
 const MAGIC: &[u8] = b"samum estate 1\n";
-/// The most bytes of a description. A listener takes 60 bytes or so.
+/// The most bytes of a description. A listener takes about 60 bytes.
 pub(super) const BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// What a process hands over, without the descriptors.
+/// The description, without the descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Estate {
     pub(super) listeners: Vec<Handed>,
@@ -23,9 +24,9 @@ pub(super) struct Estate {
     pub(super) tickets: Zeroizing<Vec<u8>>,
     /// The number of earlier processes that finish their connections.
     pub(super) elders: u32,
-    /// True if a service manager has some of the sockets, too.
+    /// True if a service manager also has some of the sockets.
     pub(super) has_manager: bool,
-    /// The names that the manager has given sockets, with their addresses.
+    /// The names that the manager has given to sockets, with the addresses of the sockets.
     pub(super) names: Vec<(String, Place)>,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Handed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Ip(SocketAddr),
-    /// A path, and device and inode of the file there, if it is known.
+    /// A path, with the device and the inode of its file, if these are known.
     Unix(PathBuf, Option<(u64, u64)>),
 }
 
@@ -56,7 +57,7 @@ impl Estate {
     }
 
     pub(super) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        // It never grows, so no copy of the keys stays in memory.
+        // The vector never grows, so no copy of the keys stays in memory.
         let mut to = Writer(Zeroizing::new(Vec::with_capacity(self.len_max())));
         to.0.extend(MAGIC);
         to.number(self.listeners.len() as u64);

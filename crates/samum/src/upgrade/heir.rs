@@ -1,4 +1,4 @@
-//! The side of the new process: how it came to be, and what it has got from the process before.
+//! The side of the new process: its origin, and the sockets and keys from the process before.
 
 use core::time::Duration;
 use std::fs::File;
@@ -24,9 +24,9 @@ use crate::exit;
 use config::{Address, UnixSocket};
 use logs::say::say;
 
-/// The time for each packet with what is handed over.
+/// The time for each packet of a hand-over.
 const PACKET_MAX: Duration = Duration::from_secs(10);
-/// The time for the process before to say that it is replaced, after this one is ready.
+/// The time in which the process before says that it is replaced, after this process is ready.
 const RELEASE_MAX: Duration = Duration::from_secs(60);
 /// The seals of the description: its writer cannot change it while it is read.
 const SEALS: SealFlags = SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK);
@@ -35,10 +35,10 @@ pub(super) const READY: &[u8] = b"ready";
 pub(super) const FAILED: &[u8] = b"failed ";
 pub(super) const RELEASED: &[u8] = b"released";
 
-/// How the process came to be: by hand or by a service manager, or by the starter of an earlier process.
+/// The origin of the process: an operator, a service manager, or the starter of an earlier process.
 #[derive(Debug)]
 pub struct Origin {
-    /// The line to the starter, or why there is none.
+    /// The line to the starter, or the reason why there is no starter.
     pub(crate) line: Result<OwnedFd, String>,
     /// The sockets of a service manager.
     pub(crate) activation: Activation,
@@ -48,12 +48,12 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Finds out what the origin of the process is, and makes the starter if it is the first process. To be called before
-    /// any thread is started and before any right is given up.
+    /// Finds the origin of the process, and makes the starter if the process is the first. Callers call this before any
+    /// thread is started and before any right is given up.
     ///
     /// # Errors
     ///
-    /// A message for the operator, if what an earlier process hands over cannot be taken.
+    /// A message for the operator, if the sockets of an earlier process cannot be taken.
     pub fn find() -> Result<Self, String> {
         let stdin = rustix::stdio::stdin();
         let is_line = socket_domain(stdin) == Ok(AddressFamily::UNIX)
@@ -64,7 +64,7 @@ impl Origin {
             let line = starter::make();
             return Ok(Self { line, activation, channel: None, inheritance: None });
         }
-        // From here on the end of this process must not shut down what the process before uses.
+        // From here on the end of this process must not shut down the sockets that the process before uses.
         exit::share_listeners(true);
         let line = fcntl_dupfd_cloexec(stdin, 3).map_err(|error| cannot_take(&error))?;
         let null = File::open("/dev/null").map_err(|error| cannot_take(&error))?;
@@ -90,7 +90,7 @@ impl Origin {
         }
     }
 
-    /// Tells the process before why this one cannot serve.
+    /// Tells the process before why this process cannot serve.
     pub fn fail(&self, why: &str) {
         self.reporter().fail(why);
     }
@@ -100,12 +100,12 @@ impl Origin {
         Reporter(self.channel.clone())
     }
 
-    /// What the process before has handed over. It is given once.
+    /// Returns the sockets and keys that the process before has handed over, at the first call only.
     pub(crate) fn take_inheritance(&mut self) -> Option<Inheritance> {
         self.inheritance.take()
     }
 
-    /// Takes what the process before hands over.
+    /// Takes the sockets and keys that the process before hands over.
     fn receive(&self) -> Result<Inheritance, String> {
         let channel = self.channel.as_ref().ok_or("there is no process before")?;
         let next = || match packet::receive(channel, PACKET_MAX) {
@@ -153,12 +153,12 @@ impl Origin {
     }
 }
 
-/// The connection to the process before, if there is one, for errors.
+/// The connection to the process before, if there is one, to report errors.
 #[derive(Debug)]
 pub(crate) struct Reporter(Option<Arc<OwnedFd>>);
 
 impl Reporter {
-    /// Tells the process before why this one cannot serve.
+    /// Tells the process before why this process cannot serve.
     pub(crate) fn fail(&self, why: &str) {
         let why: String = why.chars().take(packet::BYTES_MAX / 8).collect();
         if let Some(channel) = &self.0 {
@@ -200,7 +200,7 @@ pub(crate) struct Inheritance {
     /// The keys of session tickets.
     pub(crate) tickets: Zeroizing<Vec<u8>>,
     elders: Vec<Arc<OwnedFd>>,
-    /// The numbers of the listeners that this process serves, as the process before has them.
+    /// The numbers, in the process before, of the listeners that this process serves.
     taken: Vec<u32>,
 }
 
@@ -208,7 +208,7 @@ pub(crate) struct Inheritance {
 pub(crate) type Handover = (Vec<OwnedFd>, Option<(u64, u64)>);
 
 impl Inheritance {
-    /// Takes the sockets of the listener at an address, if the process before had it.
+    /// Takes the sockets of the listener at an address, if the process before had such a listener.
     pub(crate) fn take(&mut self, address: &Address) -> Option<Handover> {
         let is_its = |(handed, _): &(Handed, _)| match (&handed.address, address) {
             (Place::Ip(handed), Address::Ip(ip)) => handed == ip,
@@ -224,7 +224,7 @@ impl Inheritance {
         Some((sockets, file))
     }
 
-    /// Takes the control socket, if the process before had it at this path.
+    /// Takes the control socket, if the process before had a control socket at this path.
     pub(crate) fn take_control(
         &mut self,
         path: &Path,
@@ -236,7 +236,7 @@ impl Inheritance {
     }
 
     /// Says that this process serves. Once the process before is replaced, `take_over` is called, and `elders` has the
-    /// connection to it. If that never happens, this process stops.
+    /// connection to the process before. If that process is never replaced, this process stops.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl Inheritance {
     ) -> Result<(), String> {
         let Self { channel, taken, elders: earlier, .. } = self;
         if let Ok(line) = line {
-            // The call fails if the starter has gone. Then nothing kills this process, either.
+            // The call fails if the starter has gone. A starter that has gone does not kill this process.
             let _ = packet::send(line, starter::SETTLED, &[]);
         }
         let heir = Heir { pid: process::id(), listeners: taken };
@@ -264,7 +264,7 @@ impl Inheritance {
             }
             _ => {
                 say("the process before goes on serving: this one ends");
-                // It takes the signal like one of an operator, and ends its connections.
+                // This process handles the signal like a signal of an operator, and ends its connections.
                 let _ = kill_process(getpid(), Signal::TERM);
             }
         };

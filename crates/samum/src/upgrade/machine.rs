@@ -1,4 +1,4 @@
-//! The decisions of an upgrade, as the process sees them that is to be replaced.
+//! The decisions of an upgrade, on the side of the process that is to be replaced.
 //!
 //! ```text
 //!             asked             started            ready            proved
@@ -7,8 +7,9 @@
 //!    └──── failed ◄────────┴── late ◄──────┴─ ends, late ◄────┘
 //! ```
 //!
-//! Until `Draining` the process serves as before. From `Waiting` on both processes accept, so a new one that ends early
-//! leaves no connection waiting. `Proving` is for new processes that end right after they said that they are ready.
+//! Until `Draining` the process serves as before. From `Waiting` on both processes accept. So if the new process ends
+//! early, no connection is left waiting. `Proving` is for new processes that end right after they said that they are
+//! ready.
 
 use core::time::Duration;
 
@@ -25,24 +26,24 @@ pub(super) enum State {
     /// No upgrade is under way.
     #[default]
     Idle,
-    /// This process is ready to replace another one, which serves yet.
+    /// This process is ready to replace another process, which still serves.
     Arriving,
     /// The starter was asked, until this time.
     Starting(Duration),
     /// The new process has the listeners, and has to be ready at this time.
     Waiting(Duration),
-    /// The new process serves. If it still runs at this time, it replaces this one.
+    /// The new process serves. If it still runs at this time, it replaces this process.
     Proving(Duration, Heir),
-    /// The new process has replaced this one.
+    /// The new process has replaced this process.
     Draining,
 }
 
-/// The process that replaces this one.
+/// The process that replaces this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heir {
     /// Its process ID.
     pub(super) pid: u32,
-    /// The numbers of the listeners that it serves.
+    /// The numbers of the listeners that the process serves.
     pub(super) listeners: Vec<u32>,
 }
 
@@ -82,7 +83,7 @@ pub(super) enum Step {
     Release(Heir),
     /// The upgrade was given up, for this reason. The process serves as before.
     GiveUp(String),
-    /// No upgrade begins, for this reason. What was under way goes on.
+    /// No upgrade begins, for this reason. An upgrade that is under way goes on.
     Refuse(String),
 }
 

@@ -31,11 +31,11 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends a packet, and waits for nothing.
+/// Sends a packet without a wait.
 ///
 /// # Errors
 ///
-/// `AGAIN` if the peer takes nothing; `PIPE` if it has gone.
+/// `AGAIN` if the peer takes nothing; `PIPE` if the peer has gone.
 pub(super) fn send(
     to: impl AsFd,
     bytes: &[u8],
@@ -54,7 +54,7 @@ pub(super) fn send(
 ///
 /// # Errors
 ///
-/// `AGAIN` if none has come; `MSGSIZE` if it is longer than any that samum sends.
+/// `AGAIN` if no packet has come; `MSGSIZE` if the packet is longer than any packet that samum sends.
 pub(super) fn take(from: impl AsFd) -> Result<Option<Packet>, Errno> {
     let mut bytes = vec![0; BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -75,7 +75,7 @@ pub(super) fn take(from: impl AsFd) -> Result<Option<Packet>, Errno> {
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(Errno::MSGSIZE);
     }
-    // No packet is empty, so this is the end.
+    // No packet is empty, so zero bytes mean the end.
     if received.bytes == 0 {
         return Ok(None);
     }
@@ -87,7 +87,7 @@ pub(super) fn take(from: impl AsFd) -> Result<Option<Packet>, Errno> {
 ///
 /// # Errors
 ///
-/// `TIMEDOUT` if none comes within `limit`; otherwise as [`take`].
+/// `TIMEDOUT` if no packet comes within `limit`; otherwise the errors of [`take`].
 pub(super) fn receive(from: impl AsFd, limit: Duration) -> Result<Option<Packet>, Errno> {
     let deadline = Instant::now() + limit;
     loop {
@@ -103,7 +103,8 @@ pub(super) fn receive(from: impl AsFd, limit: Duration) -> Result<Option<Packet>
     }
 }
 
-/// Waits until one of these has a packet or its peer has gone, at most `limit`. Returns which of them do.
+/// Waits until one of these connections has a packet or its peer has gone, at most `limit`. Returns true for each such
+/// connection.
 pub(super) fn wait(all: &[BorrowedFd<'_>], limit: Option<Duration>) -> Vec<bool> {
     let mut polled: Vec<_> = all.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());

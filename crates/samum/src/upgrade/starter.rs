@@ -1,23 +1,25 @@
 //! The starter: a process that starts all later processes of the server.
 //!
-//! It is a copy of the first process, made before any thread and before any right is given up. So the processes that it
-//! starts have the rights, the working directory and the environment of the first one, and always its program file and its
-//! arguments. A process that has given up rights, or that is confined, cannot do that: its children have lost the same.
+//! The starter is a copy of the first process, made before any thread is started and before any right is given up. So
+//! its processes have the rights, the working directory and the environment of the first process. They always have the
+//! program file and the arguments of the first process. A process that has given up rights, or that is confined, cannot
+//! start them, because its children would lack the same rights.
 //!
 //! Each process of the server has a *line* to the starter. A packet on a line has a word, and perhaps a text or a
 //! descriptor:
 //!
 //! | from | word | meaning |
 //! |---|---|---|
-//! | server | `start` | start a process; nothing else can be said about it |
-//! | starter | `channel` | a pair of sockets: one end for the new process, and one for the process that has asked |
+//! | server | `start` | start a process; the server cannot choose its program or arguments |
+//! | starter | `channel` | a pair of sockets: one end for the new process, and one end for the process that has asked |
 //! | starter | `refused` | no process is started, for the reason that follows |
 //! | new process | `process` | its process ID; the program is executed next |
 //! | new process | `failed` | the program cannot be executed, for the reason that follows |
-//! | new process | `settled` | it is ready, and is not killed any more |
+//! | new process | `settled` | the process is ready, and the starter no longer kills it |
 //!
-//! The line of a new process is its standard input: so it knows that it replaces another one. The new process is no child
-//! of the starter, but of its parent, which is systemd where there is a unit. The starter ends when no process has a line.
+//! The line of a new process is its standard input, so the process knows that it replaces another process. The parent
+//! of the new process is the parent of the starter: systemd, if there is a unit. The starter ends when no process has a
+//! line.
 
 use core::time::Duration;
 use std::env;
@@ -45,22 +47,22 @@ pub(super) const SETTLED: &[u8] = b"settled";
 const PROCESS: &[u8] = b"process ";
 const FAILED: &[u8] = b"failed ";
 
-/// The most processes of one server: those that finish their connections, and the one that serves. With the time of ten
-/// minutes for connections, an upgrade each 20 seconds reaches it.
+/// The most processes of one server: the process that serves, and the processes that finish their connections. These
+/// have ten minutes, so an upgrade each 20 seconds reaches this limit.
 const PROCESSES_MAX: usize = 32;
-/// The time for a new process to become ready. The process that it replaces has given up by then.
+/// The time for a new process to become ready. The replaced process gives up before this time.
 const SETTLE_MAX: Duration = Duration::from_secs(READY_MAX.as_secs() + 1);
-/// The signals that operators send to all processes with the name of the server, or by a terminal. The starter ends when
-/// the server does.
+/// The signals that operators send to all processes with the name of the server, or by a terminal. The starter blocks
+/// these signals, and ends when the server ends.
 const NOT_FOR_US: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
-/// The exit code if the program cannot be executed, as that of shells.
+/// The exit code if the program cannot be executed, as in shells.
 const CANNOT_EXECUTE: i32 = 126;
 
 /// The program that is always started, and its arguments.
 #[derive(Clone, Debug)]
 struct Program {
     path: PathBuf,
-    /// With the name by which it was called in front.
+    /// The arguments, and in front of them the name by which the program was called.
     arguments: Vec<OsString>,
 }
 
@@ -79,9 +81,9 @@ impl Program {
         Ok(Self { path, arguments })
     }
 
-    /// Executes it. Returns the reason if that fails.
+    /// Executes the program. Returns the reason if the call fails.
     fn execute(&self, line: OwnedFd) -> String {
-        // execvp(3) has a shell execute files that the kernel does not know.
+        // If the kernel does not know a kind of file, execvp(3) lets a shell execute the file.
         if let (Ok(running), Ok(next)) = (head(Path::new("/proc/self/exe")), head(&self.path))
             && !next.starts_with(b"#!")
             && next != running
@@ -106,8 +108,8 @@ impl Program {
     }
 }
 
-/// The part of a program's head that tells the machine (elf(5)): the size of its words, their order, and the processor; or
-/// the beginning of another file.
+/// The part of a program's head that describes the machine (elf(5)): the size and the order of words, and the
+/// processor. For a file of another kind it is the beginning of the file.
 fn head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = [0; 20];
     File::open(path)?.read_exact(&mut head)?;
@@ -131,7 +133,7 @@ fn find_in_path(name: &Path, running: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// A sentence for the operator that says why there is none.
+/// A sentence for the operator about the reason.
 pub(super) fn make() -> Result<OwnedFd, String> {
     if process::id() == 1 {
         return Err("the server is process 1, whose end is the end of its container".to_owned());
@@ -150,17 +152,17 @@ pub(super) fn make() -> Result<OwnedFd, String> {
 /// The line to a process.
 struct Line {
     line: OwnedFd,
-    /// Some while its process is not ready.
+    /// Some while the process is not ready.
     start: Option<Start>,
 }
 
 /// A process that is being started.
 struct Start {
-    /// The time at which it is killed.
+    /// The time at which the process is killed.
     until: Instant,
-    /// A descriptor of the process, once it is known.
+    /// A descriptor of the process, once the process is known.
     process: Option<OwnedFd>,
-    /// The end of the channel for the process that has asked. It is sent once the process is known.
+    /// The end of the channel for the process that has asked. The end is sent once the process is known.
     channel: Option<OwnedFd>,
 }
 
@@ -168,11 +170,10 @@ struct Start {
 fn run(first: OwnedFd, program: &Program) {
     // If the call fails, a signal for all processes of the server ends the starter, and the next upgrade says so.
     let _ = ring::block_signals(&NOT_FOR_US);
-    // Lists of processes show it by this name. The program that is executed has its own again.
+    // Lists of processes show the starter by this name. A program that it executes has its own name again.
     let _ = rustix::thread::set_name(c"samum-starter");
     let mut lines = vec![Line { line: first, start: None }];
-    // The index of the line of the process that has asked is always that of an earlier one; at most one start is under
-    // way.
+    // At most one start is under way. The line of the process that has asked comes before the line of the new process.
     let mut asking: Option<OwnedFd> = None;
     while !lines.is_empty() {
         let due = lines.iter().filter_map(|line| Some(line.start.as_ref()?.until)).min();
@@ -190,11 +191,11 @@ fn run(first: OwnedFd, program: &Program) {
                     }
                 }
                 Ok(None) => gone.push(index),
-                // No packet after all, or one that no server sends.
+                // There was no packet, or a packet that no server sends.
                 Err(_) => {}
             }
         }
-        // A line that `begin` has added comes behind these.
+        // A line that `begin` has added comes behind the lines in `gone`.
         for index in gone.into_iter().rev() {
             if lines.remove(index).start.is_some() {
                 asking = None;
@@ -220,7 +221,7 @@ fn kill(start: Start) {
 
 /// Starts a process for the process of a line.
 fn begin(lines: &mut Vec<Line>, by: usize, asking: &mut Option<OwnedFd>, program: &Program) {
-    // A process asks again when it has given up the one before, which may still be about to end.
+    // A process asks again after it has given up an earlier new process, which may not have ended yet.
     for start in lines.iter_mut().filter_map(|line| line.start.take()) {
         kill(start);
     }
@@ -264,7 +265,7 @@ fn start(program: &Program) -> Result<Line, String> {
     Ok(Line { line, start: Some(start) })
 }
 
-/// Becomes the program. Returns only if it cannot be executed, once the starter knows why.
+/// Becomes the program. Returns only if the program cannot be executed, after the starter has got the reason.
 fn execute(line: OwnedFd, program: &Program) {
     let _ = ring::unblock_signals(&NOT_FOR_US);
     let told = line.try_clone();
@@ -275,8 +276,8 @@ fn execute(line: OwnedFd, program: &Program) {
     let why = program.execute(line);
     if let Ok(line) = told {
         let _ = packet::send(&line, &[FAILED, why.as_bytes()].concat(), &[]);
-        // The starter closes the line once it has passed the reason on. Until then the channel stays open, whose end says
-        // less.
+        // The starter closes the line after it has passed the reason on. Until then the channel stays open, because the
+        // end of the channel gives no reason.
         let mut kept = Vec::new();
         while let Ok(Some(packet)) = packet::receive(&line, Duration::from_secs(1)) {
             kept.push(packet);
@@ -292,7 +293,8 @@ fn handle(line: &mut Line, bytes: &[u8], asking: &mut Option<OwnedFd>) {
         let pid = pid.and_then(Pid::from_raw);
         start.process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if let (Some(channel), Some(asking)) = (start.channel.take(), &asking) {
-            // The call fails if the process that has asked has gone. The new one notices that by its channel.
+            // The call fails if the process that has asked has gone. The new process notices this by the end of its
+            // channel.
             let _ = packet::send(asking, CHANNEL, &[channel.as_fd()]);
         }
     } else if let Some(why) = bytes.strip_prefix(FAILED) {

@@ -28,14 +28,14 @@ use logs::say::say;
 
 /// The time for a reload that is under way.
 const RELOAD_MAX: Duration = Duration::from_secs(10);
-/// The pause between two waits for a word of the process that has replaced this one.
+/// The pause between two waits for a packet of the process that has replaced this process.
 const WAIT_PAUSE: Duration = Duration::from_secs(3600);
-/// The pause between two looks at things that change without a packet.
+/// The pause between two looks at the shutdown and at the lock of the configuration, which change without a packet.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The parts of the server that an upgrade uses.
 pub(crate) struct Parts {
-    /// The line to the starter, or why there is none.
+    /// The line to the starter, or the reason why there is no starter.
     pub(crate) line: Result<OwnedFd, String>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) socket_files: Arc<SocketFiles>,
@@ -52,15 +52,15 @@ pub(crate) struct Upgrader {
     parts: Parts,
     begin: Instant,
     state: Mutex<State>,
-    /// The process that has replaced this one, until this one accepts no more.
+    /// The process that has replaced this process, until this process accepts no more.
     heir: Mutex<Option<Heir>>,
     /// Closed when this process takes no more commands.
     commands: Mutex<Option<PipeWriter>>,
 }
 
 impl Upgrader {
-    /// `commands` is closed when the process takes no more commands. If the process is about to replace another one,
-    /// [`settle`](Self::settle) is called once it has.
+    /// `commands` is closed when the process takes no more commands. If the process is about to replace another
+    /// process, the caller calls [`settle`](Self::settle) after the replacement.
     pub(crate) fn new(parts: Parts, commands: PipeWriter, is_heir: bool) -> Self {
         Self {
             parts,
@@ -71,8 +71,8 @@ impl Upgrader {
         }
     }
 
-    /// Starts a process that replaces this one, and waits until it has. Then [`leave`](Self::leave) is to be called.
-    /// Returns a sentence about it.
+    /// Starts a process that replaces this process, and waits for the replacement. Then the caller calls
+    /// [`leave`](Self::leave). Returns a sentence about the upgrade.
     ///
     /// # Errors
     ///
@@ -90,25 +90,26 @@ impl Upgrader {
         result
     }
 
-    /// The process has replaced another one, so it can be replaced itself.
+    /// The process has replaced another process, so it can be replaced itself.
     pub(crate) fn settle(&self) {
         self.handle(Event::Settled);
     }
 
-    /// The line to the starter, or why there is none.
+    /// The line to the starter, or the reason why there is no starter.
     pub(crate) const fn line(&self) -> &Result<OwnedFd, String> {
         &self.parts.line
     }
 
-    /// Returns true once another process has replaced this one.
+    /// Returns true once another process has replaced this process.
     pub(crate) fn is_replaced(&self) -> bool {
         *lock(&self.state) == State::Draining
     }
 
-    /// Accepts no more, and ends when the connections have ended, if another process has replaced this one.
+    /// If another process has replaced this process, accepts no more connections, and ends when all connections have
+    /// ended.
     pub(crate) fn leave(&self) {
         if let Some(heir) = lock(&self.heir).take() {
-            // The names that are left are those of listeners that the new process does not have.
+            // The names that are left belong to listeners that the new process does not have.
             self.parts.socket_files.close();
             self.parts.workers.leave(&heir.listeners);
         }
@@ -163,9 +164,9 @@ impl Run<'_> {
     fn carry_out(&mut self) -> Result<String, String> {
         let upgrader = self.upgrader;
         let mut current = upgrader.keep_configuration()?;
-        // What came too late for an earlier upgrade.
+        // Packets that came too late for an earlier upgrade are dropped.
         while let Ok(Some(_)) = packet::take(self.line) {}
-        // If the starter has gone, that is found next.
+        // If the starter has gone, the next wait finds this out.
         let _ = packet::send(self.line, starter::START, &[]);
         loop {
             let event = self.next();
@@ -189,7 +190,7 @@ impl Run<'_> {
                 .flatten()
                 .collect();
         let ready = packet::wait(&all, Some(LOOK_PAUSE));
-        // The starter's word comes before the end of the process that it speaks of.
+        // A packet of the starter comes before the end of the process that the packet is about.
         if ready[0] {
             return match packet::take(self.line) {
                 Ok(Some(mut packet)) if packet.bytes == starter::CHANNEL => {
@@ -256,7 +257,7 @@ impl Run<'_> {
         estate.names = names.map(|(name, address)| (name.clone(), place(address))).collect();
         estate.elders = u32::try_from(elders.len()).map_err(|_| "too many processes")?;
         borrowed.extend(elders.iter().map(|elder| elder.as_fd()));
-        // From here on the end of this process must not shut down what the new one uses.
+        // From here on the end of this process must not shut down the sockets that the new process uses.
         exit::share_listeners(true);
         let description = description(&estate)
             .map_err(|error| format!("cannot describe what is handed over: {error}"))?;
@@ -265,7 +266,7 @@ impl Run<'_> {
             packets.try_for_each(|some| packet::send(channel, b"descriptors", some))
         });
         match sent {
-            // Its end comes as an event, perhaps with the reason.
+            // The end of the new process comes as an event, perhaps with the reason.
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(error) => Err(format!("cannot hand over {} descriptors: {error}", borrowed.len())),
         }
@@ -297,7 +298,7 @@ impl Run<'_> {
             loop {
                 match packet::receive(&channel, WAIT_PAUSE) {
                     Ok(Some(packet)) if packet.bytes == STOP => {
-                        // It is taken like a signal of an operator.
+                        // The server handles this signal like a signal of an operator.
                         let _ = kill_process(getpid(), Signal::TERM);
                         return;
                     }
@@ -312,7 +313,7 @@ impl Run<'_> {
     }
 }
 
-/// The description as a file in memory that nobody can change.
+/// The description as a file in memory that no process can change.
 fn description(estate: &Estate) -> std::io::Result<OwnedFd> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
     let mut file = File::from(memfd_create("samum-estate", flags)?);

@@ -68,7 +68,7 @@ pub(super) fn admit(
         Err(Refusal::Requests(_)) => stats.limited_requests += 1,
         Err(Refusal::Conflict) => stats.forged_clients += 1,
         Err(Refusal::BodyTooLong) => stats.long_bodies += 1,
-        // Such a request was turned away before.
+        // A request with an outdated handshake was turned away before.
         Err(Refusal::Outdated) => {}
     }
     client
@@ -86,14 +86,14 @@ pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving)
     serving.snapshot.proxies().sender_of(peer, request.origin.scheme(), request.head)
 }
 
-/// The scheme that a trusted proxy says that the client of a request has asked for.
+/// The scheme that the client of a request has asked for, as a trusted proxy reports it.
 pub(super) fn told_scheme(
     shell: &Shell,
     request: &Request<'_>,
     serving: &Serving,
 ) -> Option<Scheme> {
     let proxies = serving.snapshot.proxies();
-    // Without proxies nothing needs to know the peer.
+    // Without trusted proxies the peer makes no difference.
     if proxies.is_empty() {
         return None;
     }
@@ -125,7 +125,8 @@ pub(super) fn terms_of(
     })
 }
 
-/// A number that stands for the device of a directory while the device is not known: the same for each use of its path.
+/// A number that stands for the device of a directory while the device is not known. Each use of the same path has the
+/// same number.
 fn name_of_device(dir: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     dir.hash(&mut hasher);
@@ -145,7 +146,7 @@ pub(super) fn circumstances<'a>(
 ) -> Circumstances<'a> {
     let address = serving.snapshot.address(request.origin.listener);
     let sender = sender_of(shell, request, serving);
-    // It is that of a proxy if another client is named.
+    // The peer is a proxy if the sender has another address.
     let peer = request.origin.address(&shell.ring);
     let is_client = |peer: &SocketAddr| Some(peer.ip().to_canonical()) == sender.client;
     Circumstances {

@@ -336,7 +336,8 @@ fn found_page<'a>(
     }
 }
 
-/// The path of a target of a route, if it continues below this directory, whose name is like that of a script.
+/// The path of a target, if the path continues below this directory of the route. The directory has a name like a
+/// script.
 fn path_below(
     target: Target<'_>,
     serving: &Serving,

@@ -56,7 +56,7 @@ pub(super) enum Outcome {
     NotAllowed(&'static [u8]),
     /// The counters of all workers.
     Metrics,
-    /// The fixed response of this route: a response that is no error, or that has a text.
+    /// The fixed response of this route, which is no error or has a text.
     Fixed(RouteId),
     /// A page for this status, and the reason for the operator.
     Error(Status, Reason),
@@ -101,7 +101,7 @@ impl Answer {
             Outcome::Program(answer) => Programs::size(answer),
             Outcome::Passed(answer) => Proxy::size(answer),
             Outcome::Recalled(recalled) => recalled.size(),
-            // Such an answer cannot be found again without a second request to the upstream.
+            // An answer that was handed over cannot be found again without a second request to the upstream.
             Outcome::HandedOver(over) => {
                 let (shared, holds_files) = match &over.file {
                     Outcome::Content(_, content) => content.holds(),
@@ -168,7 +168,7 @@ impl Router {
             }
             Outcome::NotAllowed(allow) => {
                 let mut response = page::error(bare(Status::MethodNotAllowed));
-                // The page's own head names the methods of files.
+                // The head of the page would name the methods of files.
                 response.made().head.allow = Some((*allow).into());
                 response
             }
@@ -201,7 +201,7 @@ impl Router {
         response
     }
 
-    /// Makes the response of a part of an outcome: of an error with the server's own page, or of a file.
+    /// Makes the response of one part of an outcome: an error with the server's own page, or a file.
     #[inline(never)]
     fn respond_with_inner<'a>(
         &self,
@@ -323,7 +323,7 @@ pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     }
 }
 
-/// The outcome for a method that a resource does not take; the resource takes those of `allow`. A method that the
+/// The outcome for a method that a resource does not take; the resource takes the methods of `allow`. A method that the
 /// server supports for no resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
 pub(super) fn not_taken(method: &Method<'_>, allow: &'static [u8]) -> Outcome {
     if method.is_known() {

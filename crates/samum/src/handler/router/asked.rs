@@ -10,7 +10,7 @@ use gateways::interest::Waiter;
 /// A request whose answer may be more than a file.
 #[derive(Debug)]
 pub(super) enum Asked<'a> {
-    /// The session has the head. It lends the head until the router waits.
+    /// The session has the head, and lends the head until the router waits.
     Given(&'a Request<'a>),
     /// The router has a copy of the head.
     Kept(Box<Kept>),
@@ -51,7 +51,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns true if its method is one that files take.
+    /// Returns true if files take its method.
     pub(super) fn gets(&self) -> bool {
         self.with(|request| matches!(request.head.method, Method::Get | Method::Head))
     }

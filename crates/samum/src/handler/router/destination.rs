@@ -8,14 +8,16 @@ use config::route::RouteId;
 use config::site::SiteId;
 use gateways::proxy;
 
-/// The ground of a request, which does not change while it goes on: the served sites, and its destination among them.
+/// The ground of a request: the served sites, and the destination of the request among them. The ground does not change
+/// while the request goes on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     pub(super) serving: &'a Serving,
     pub(super) destination: Destination,
 }
 
-/// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names a directory.
+/// Turns the path of a URL into its normal form. The normal form begins with a slash, and ends with a slash if the path
+/// names a directory.
 pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
     let normal = path::normalize_opaque(url_path, name)?;
     name.insert(0, b'/');
@@ -49,7 +51,7 @@ pub(super) fn place_of(
     Ok(destination)
 }
 
-/// A path in normal form, as a gateway reads it that decodes encoded slashes.
+/// A path in normal form, as a gateway reads the path if the gateway decodes encoded slashes.
 fn plain(name: &[u8]) -> Vec<u8> {
     let is_slash = |byte: &u8| [b'/', path::ENCODED_SLASH].contains(byte);
     let mut plain = Vec::with_capacity(name.len());
@@ -64,7 +66,7 @@ fn plain(name: &[u8]) -> Vec<u8> {
 }
 
 /// Returns true if a path has a name that begins with a dot, and its route serves no such files. Path info behind the
-/// name of a script is the script's own matter.
+/// name of a script may have such names.
 pub(super) fn is_hidden(serving: &Serving, destination: Destination, path: &[u8]) -> bool {
     let Some(id) = destination.route else { return false };
     let rest = path.get(serving.prefix(id).len()..).unwrap_or_default();
@@ -82,8 +84,8 @@ pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bo
     !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
 }
 
-/// The length of the clean path of a page, if this path is another one that leads to the page. The clean path is a
-/// prefix of this path.
+/// The length of the clean path of a page, if this path leads to the page but is not its clean path. The clean path is
+/// a prefix of this path.
 pub(super) fn clean_len(serving: &Serving, destination: Destination, path: &[u8]) -> Option<usize> {
     let files = serving.route(destination.route?).action.files()?;
     let rest = path.get(serving.prefix(destination.route?).len()..)?;
@@ -91,7 +93,8 @@ pub(super) fn clean_len(serving: &Serving, destination: Destination, path: &[u8]
 }
 
 /// The file of a site to which an upstream has handed a request over. For a path of the file system, the file's URL
-/// path on the site is looked up, and has to belong to the same route. So both fields hand out the same files.
+/// path on the site is looked up, and has to belong to the same route. So `X-Accel-Redirect` and `X-Sendfile` hand out
+/// the same files.
 pub(super) fn page_of(
     serving: &Serving,
     site: SiteId,

@@ -44,16 +44,17 @@ use session::shell::{Complaint, Operator, Shell, kind};
 
 /// The time for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most steps from a path to its response: the file, its fallback, the page of an error; and as many for scripts.
+/// The most steps from a path to its response: the file, its fallback, the page of an error; and the same number for
+/// scripts.
 const STEPS_MAX: usize = 8;
 /// Descriptors for the files of one look.
 const DESCRIPTORS_MAX: usize = 64;
 /// The column of the values.
 const COLUMN: usize = 14;
-/// The request's name. There is no other.
+/// The ticket of the only request.
 const TICKET: Ticket = Ticket { connection: 0, request: 0 };
 
-/// A request that nobody sends.
+/// A request that is explained and not sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) scheme: Scheme,
@@ -80,7 +81,7 @@ impl Explanation {
     }
 }
 
-/// An operator that is told nothing: what goes wrong is a part of the explanation.
+/// An operator that gets no messages: the explanation has all errors.
 #[derive(Debug)]
 struct Nobody;
 
@@ -173,7 +174,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     Ok(out.0)
 }
 
-/// The listener to which such a request would come, and its address.
+/// The listener that would get the request, and the listener's address.
 fn listener_of(
     snapshot: &Snapshot,
     head: &Head<'_>,
@@ -185,7 +186,8 @@ fn listener_of(
     let all: Vec<_> = listeners.filter(|(_, listen)| listen.tls == is_tls).collect();
     let lists = |number: u32| snapshot.lists(number, head);
     let has_port = |listen: &config::Listen| listen.address.port() == Some(port);
-    // The port says most; without such a listener, behind a proxy or with port 0, the host does.
+    // The port of the URL decides first. If no listener has this port (behind a proxy, or with port 0), the host
+    // decides.
     let chosen = all
         .iter()
         .find(|(number, listen)| has_port(listen) && lists(*number))
@@ -208,7 +210,7 @@ fn shell(snapshot: &Arc<Snapshot>) -> Result<Shell<Nobody>, String> {
     Ok(Shell::new(ring, cx, Arc::new(Silences::default()), Nobody))
 }
 
-/// The destination of a request, and its refusal if its path is none.
+/// The destination of a request, and its refusal if its path leads nowhere.
 fn place(
     serving: &Serving,
     site: SiteId,
@@ -235,7 +237,7 @@ fn place(
     }
 }
 
-/// Says which route has the path, and which others would have it.
+/// Shows the route that has the path, and the other routes above the path, with the reasons against them.
 fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination, name: &[u8]) {
     let chosen = destination.route;
     match chosen {
@@ -274,7 +276,7 @@ fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination,
     }
 }
 
-/// Says the conditions of a route. Returns the refusal of the client, if its address is known.
+/// Shows the conditions of a route. Returns the refusal of the client, if its address is known.
 fn refused_by_rules(
     out: &mut Explanation,
     Ground { serving, destination }: Ground<'_>,
@@ -364,7 +366,7 @@ fn follow<'a>(
             Next::Answer { outcome, .. } => {
                 return say_response(out, &mut shell.cx, ground, head, &outcome);
             }
-            // No authorizer is asked, and no gateway has answered.
+            // Here no authorizer is asked, and no gateway answers.
             Next::Authorize(_)
             | Next::Recall(_)
             | Next::Begin(_)
@@ -419,7 +421,7 @@ fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> Answer {
     unavailable(Reason::Disk)
 }
 
-/// Says what a path leads to on the disk.
+/// Shows the file or directory to which a path leads on the disk.
 fn say_resource(out: &mut Explanation, spec: &TreeSpec, resource: &Resource) {
     let path = spec.directory.join(OsStr::from_bytes(&resource.path));
     match &resource.kind {
@@ -515,14 +517,14 @@ fn say_servers(out: &mut Explanation, upstream: &config::Upstream) {
     out.say("upstream", format_args!("{}, which is not asked", all.join(" or ")));
 }
 
-/// Says the names of values that may be secret.
+/// Shows the names of values, because the values may be secret.
 fn say_names<'a>(out: &mut Explanation, what: &str, names: impl Iterator<Item = &'a str>) {
     for name in names {
         out.say(what, format_args!("{name} = …"));
     }
 }
 
-/// Says the response, with its fields.
+/// Shows the response, with its fields.
 fn say_response(
     out: &mut Explanation,
     cx: &mut Context,
@@ -554,7 +556,7 @@ fn say_response(
     }
 }
 
-/// The response of an outcome; `None` for the outcomes that are made anew.
+/// The response of an outcome; `None` for outcomes that are made anew for each request.
 fn response_of<'a>(
     cx: &mut Context,
     serving: &'a Serving,

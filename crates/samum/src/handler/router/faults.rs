@@ -13,7 +13,7 @@ const SHOWN_BYTES_MAX: usize = 256;
 /// The lines that wait until the handler acts. Their budgets bound their number.
 #[derive(Debug)]
 pub(super) struct Faults {
-    /// One for each [`Kind`], so that requests for missing files keep no other line out of the log.
+    /// A budget for each [`Kind`], so that requests for missing files keep no other line out of the log.
     budgets: [Budget; 3],
     lines: Vec<String>,
 }

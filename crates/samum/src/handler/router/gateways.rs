@@ -33,8 +33,8 @@ use session::shell::Shell;
 use upstream::Server;
 
 impl Router {
-    /// Has a program of the request's route answer it. `handed` is Some if an earlier program has handed it over, with
-    /// the count.
+    /// Starts a program of the request's route for the request. `handed` is Some, with the count, if an earlier program
+    /// has handed the request over.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Router {
         Ok(self.exchange(shell, ground, id, (asked, 0), passing))
     }
 
-    /// Has an upstream of a route answer a request, which may have been held back, and which was handed over `count`
+    /// Sends a request to an upstream of a route. The request may have been held back, and was handed over `count`
     /// times.
     pub(super) fn exchange<'a>(
         &mut self,
@@ -168,7 +168,7 @@ impl Router {
         }
     }
 
-    /// Answers a request with the file to which an upstream has handed it over.
+    /// Answers a request with the file to which an upstream has handed the request over.
     pub(super) fn hand_over_to(
         &mut self,
         shell: &mut Shell,
@@ -209,7 +209,7 @@ impl Router {
         self.perform(shell, ticket, (serving, destination), next)
     }
 
-    /// Finds the answer for another path, as if the client had asked for it with `GET` (RFC 3875 §6.2.2).
+    /// Finds the answer for another path, as if the client had asked for this path with `GET` (RFC 3875 §6.2.2).
     pub(super) fn hand_over(
         &mut self,
         shell: &mut Shell,

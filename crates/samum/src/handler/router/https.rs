@@ -16,12 +16,12 @@ use session::network::Handshake;
 use session::reason::Reason;
 use session::shell::Shell;
 
-/// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in it are sent
-/// without TLS, too: it may be that there is no certificate yet.
+/// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in this
+/// directory are sent without TLS, too, because there may be no certificate yet.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl Router {
-    /// Answers a request that its site does not answer, before anything else of the site is asked.
+    /// Answers a request that its site turns away, before any other part of the site is asked.
     #[cold]
     pub(super) fn turn_away(
         &mut self,
@@ -43,15 +43,14 @@ impl Router {
     }
 }
 
-/// Returns true if a request may have to be [turned away](turned_away). Without TLS, and without sites that treat schemes
-/// differently, no request has to.
+/// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, and no site treats schemes
+/// differently, no request is turned away.
 #[inline(always)]
 pub(super) fn may_turn_away(request: &Request<'_>, serving: &Serving) -> bool {
     request.origin.handshake().is_some() || serving.has_scheme_rules()
 }
 
-/// The outcome of a request that its site does not answer because of the connection on which it came; `None` for all
-/// others.
+/// The outcome of a request that its site turns away because of its connection; `None` for all other requests.
 #[inline(never)]
 pub(super) fn turned_away(
     shell: &Shell,
@@ -68,9 +67,9 @@ pub(super) fn turned_away(
     redirected(shell, request, serving, site, serving.to_https(site)?)
 }
 
-/// Returns true if a request came on a connection whose handshake was for other hosts than that of the request (RFC 9110
-/// §15.5.20). Otherwise a client could reach a site by the handshake of another one, which asks for no certificate. The
-/// client sends the request again on another connection.
+/// Returns true if the handshake of the connection was not for the host of the request (RFC 9110 §15.5.20). Without
+/// this check a client could reach a site by the handshake of another site that asks for no certificate. The client
+/// sends the request again on another connection.
 fn is_misdirected(request: &Request<'_>) -> bool {
     let Some(handshake) = request.origin.handshake() else { return false };
     match request.head.host().map(|host| str::from_utf8(without_port(host))) {
@@ -84,8 +83,8 @@ fn is_misdirected(request: &Request<'_>) -> bool {
 /// The redirection of a request without TLS to the same URL with `https`, or its refusal; `None` if the request may be
 /// answered without TLS.
 ///
-/// A client is sent to hosts of its site only, so that nothing that a client names is an address for others. What is asked
-/// of the server itself (`OPTIONS *`) has no such URL.
+/// A client is redirected only to hosts of its site, so no client can choose an address to which other clients are
+/// redirected. A request about the server itself (`OPTIONS *`) has no such URL.
 fn redirected(
     shell: &Shell,
     request: &Request<'_>,
@@ -119,7 +118,8 @@ fn redirected(
     Some(Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location })))
 }
 
-/// Returns true for names of files of challenges, which lead nowhere else. Those of authorities have no dot.
+/// Returns true for names of challenge files that lead to no other directory. The names that authorities choose have no
+/// dot.
 fn is_of_challenge(name: &[u8]) -> bool {
     let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     name.iter().all(is_valid) && !name.starts_with(b".")

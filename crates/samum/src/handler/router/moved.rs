@@ -20,7 +20,7 @@ pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path:
 
 /// The route to whose path a request is redirected because the request's path lacks only the final slash. A route of a
 /// shorter path does not get the request, because it may take clients that this route refuses. A route of the path
-/// itself comes first, and so does a file of that name.
+/// itself and a file of that name come first.
 #[inline(never)]
 pub(super) fn lacks_slash(
     serving: &Serving,
@@ -35,8 +35,8 @@ pub(super) fn lacks_slash(
     (!names_path && found.served.tree().is_none()).then_some(directory)
 }
 
-/// The outcome of a request that was handed over to a path with this query, where `outcome` was found. A redirect of
-/// the server's own becomes a temporary redirect: the request was for another path, which stays valid.
+/// The outcome of a request that was handed over to a path with this query, and found `outcome` at this path. A
+/// redirect that the server makes itself becomes temporary, because the requested path stays valid.
 pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome) -> Outcome {
     let (id, to) = match &outcome {
         Outcome::Directory(id) => (*id, Vec::new()),
@@ -53,7 +53,7 @@ pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome)
 }
 
 /// Refuses a method that a route does not take at a path. If the route of the path with a slash takes the method, the
-/// client is redirected there.
+/// client is redirected to that path.
 #[inline(never)]
 pub(super) fn refused_at(
     serving: &Serving,

@@ -1,4 +1,5 @@
-//! Pages with directives. Their files are found like others, and their includes as if a client had asked for them.
+//! Pages with directives. The file of a page is found like other files, and an include as if a client had asked for its
+//! path.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -53,7 +54,7 @@ impl Router {
         ))
     }
 
-    /// Makes a page of a file, and begins to look for what it includes.
+    /// Makes a page of a file, and begins to look for its includes.
     pub(super) fn open_page(
         &mut self,
         shell: &mut Shell,
@@ -115,8 +116,8 @@ impl Router {
         }))
     }
 
-    /// The context of a page that another page includes; `None` if it is no longer wanted. Its path may differ from the
-    /// path in the other page, after an index or a hand-over.
+    /// The context of a page that another page includes; `None` if the page is no longer wanted. After an index or a
+    /// hand-over, its path may differ from the path in the other page.
     fn inner_context(
         &self,
         outer: Key,
@@ -181,7 +182,7 @@ impl Router {
         }
     }
 
-    /// Finds the answer for a URL that a page includes. `admit` says whether a page may include one with a path.
+    /// Finds the answer for a URL that a page includes. `admit` says whether a page may include this path.
     fn find_included(
         &mut self,
         shell: &mut Shell,
@@ -245,7 +246,7 @@ impl Router {
         }
     }
 
-    /// Continues pages: fills holes whose answers were found, and looks for further ones.
+    /// Continues pages: fills holes whose answers were found, and looks for further answers.
     #[inline(never)]
     pub(super) fn act_for_pages(&mut self, shell: &mut Shell) {
         while let Some(key) = self.pages.next_in_line(shell) {

@@ -26,7 +26,7 @@ pub(super) struct Pending {
     pub(super) state: State<'static>,
 }
 
-// The size counts because each request for a file that is not in memory has one.
+// The size matters because each request for a file that is not in memory has a `Pending`.
 const _: () = assert!(size_of::<Pending>() <= 112);
 
 /// The reply to a need of a request.
@@ -252,7 +252,7 @@ impl Router {
         }
     }
 
-    /// Answers a request with an error at once, with the error's page if that is there without a wait.
+    /// Answers a request with an error at once. The error has its page if the page is found without a wait.
     pub(super) fn refuse_at_once(
         &mut self,
         shell: &mut Shell,
@@ -277,8 +277,8 @@ impl Router {
         }
     }
 
-    /// Keeps a request that waits for the event of its state. Returns what its client waits for: `search`, or another
-    /// search in its place.
+    /// Keeps a request that waits for the event of its state. Returns the search for which its client waits: `search`,
+    /// or another search that replaces it.
     pub(super) fn wait(
         &mut self,
         ticket: Ticket,

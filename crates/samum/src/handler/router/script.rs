@@ -1,4 +1,4 @@
-//! The names of scripts: which part of a path is one, and which files are scripts.
+//! The names of scripts: the part of a path that names a script, and the files that are scripts.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,8 +12,8 @@ use content::{Kind, Resource};
 /// The index of directories that only the application has.
 const INDEX: &str = "index.php";
 
-/// The length of the part of a path that names a script: up to the first name with the suffix of scripts, if there is
-/// one.
+/// The length of the part of a path that names a script. This part ends with the first name that has the suffix of
+/// scripts; without such a name it is the whole path.
 pub(super) fn script_len(path: &[u8]) -> usize {
     let mut end = 0;
     for name in path.split_inclusive(|&byte| byte == b'/') {
@@ -42,8 +42,8 @@ fn name_at(path: &[u8], index: &str) -> Vec<u8> {
     [path, if is_directory { index.as_bytes() } else { b"" }].concat()
 }
 
-/// Returns true if a page is a script of its site, or may be one because an index of its directory is. The source of a
-/// script is not sent.
+/// Returns true if a page is a script of its site, or if an index of its directory is a script. The source of a script
+/// is not sent.
 pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
     let Some(files) = serving.route(page.route).action.files() else { return false };
     let names = files.rules.index.iter().map(|index| name_at(&page.path, index));

@@ -2,7 +2,8 @@
 //!
 //! If a route also serves the directory of the scripts, a path leads to a file as in other routes: by way of
 //! directories, indices, fallbacks and pages for errors. Then a file that is a script is run and not sent, and a file
-//! with directives is a page. Otherwise each path leads to a script, and the application says if the script exists.
+//! with directives is a page. In a route without such a directory, each path leads to a script, and the application
+//! decides whether the script exists.
 //!
 //! | path | script, with the index `index.php` | path info |
 //! |---|---|---|
@@ -28,7 +29,7 @@ use gateways::proxy::wire::Wire;
 use session::shell::Shell;
 
 impl Router {
-    /// Runs a script of a route. Its name is a path below the directory of the scripts.
+    /// Runs a script of a route. The name of the script is a path below the directory of the scripts.
     pub(super) fn run<'a>(
         &mut self,
         shell: &mut Shell,

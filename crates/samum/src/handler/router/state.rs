@@ -9,8 +9,8 @@
 //!                                                               └───── another path ────┘
 //! ```
 //!
-//! A request goes through its steps in this order, and skips those that it does not need. A file in memory that is sent
-//! as it is needs no state at all (`Router::find_path`).
+//! A request goes through its steps in this order, and skips the steps that it does not need. A request for a file in
+//! memory that is sent as it is needs no state (`Router::find_path`).
 //!
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
@@ -28,7 +28,8 @@
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
 //! | fields of the hand-over and of the route | `complete`, `answer.rs` | | |
 //!
-//! The states in which a request waits, each with what is valid then; [`State::check`] rejects most others:
+//! The states in which a request waits, and the data that is valid in each; [`State::check`] rejects most other
+//! combinations:
 //!
 //! | state | waits for | has | then |
 //! |---|---|---|---|
@@ -43,7 +44,7 @@
 //! | Server | a server of its route | a copy of the request if it may be handed over | the answer, an error, or a hand-over |
 //!
 //! This file makes no system call and does not know the worker. `begin` and `advance` (`advance.rs`) return the
-//! [next](Next) need of the request; the router meets it (`perform.rs`) and replies with an [`Event`].
+//! [next](Next) need of the request. The router meets this need (`perform.rs`) and replies with an [`Event`].
 
 use std::borrow::Cow;
 use std::rc::{Rc, Weak};
@@ -71,13 +72,13 @@ use upstream::Server;
 /// The event for which a request waits, with the data that is valid meanwhile.
 #[derive(Debug)]
 pub(super) enum State<'a> {
-    /// Its session has the consumer of the body, and asks for the answer.
+    /// The session of the request has the consumer of the body, and asks for the answer.
     Offered(Result<(), Refusal>),
     /// An authorizer decides whether the request may pass.
     Authorize(Arrived<'a>),
-    /// A wrapper finds out whether it has the answer.
+    /// A wrapper decides whether it recalls the answer.
     Recall(Arrived<'a>),
-    /// A file is looked for.
+    /// The router looks for a file.
     File(Lookup<'a>),
     /// The file was found, and its directives are parsed.
     Template(Parsing<'a>),
@@ -125,7 +126,7 @@ pub(super) struct Script<'a> {
     pub(super) asked: Asked<'a>,
     /// Its body, once the request has had to wait.
     pub(super) held: Option<Held>,
-    /// The number of times that it was handed over.
+    /// The number of times that the request was handed over.
     pub(super) count: u32,
 }
 
@@ -160,12 +161,12 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) by: By,
-    /// The number of this hand-over among those of the request.
+    /// The number of this hand-over among the hand-overs of the request.
     pub(super) count: u32,
 }
 
 /// The gateway that has handed a request over to a path. Only a gateway of the same kind can continue the request,
-/// because the client's search belongs to it.
+/// because the client's search belongs to this kind.
 #[derive(Debug)]
 pub(super) enum By {
     Program(Rc<Interest>),
@@ -181,7 +182,7 @@ pub(super) enum Event {
     Recalled(Option<Rc<dyn Recalled>>),
     /// A file, a directory, or the reason for neither.
     File(content::Answer),
-    /// The template of a file, or the status if the file has none.
+    /// The template of a file, or the status if the file has no template.
     Template(Result<Rc<Template>, Status>),
     /// The answer of a program.
     Program(cgi::Answer),
@@ -196,7 +197,7 @@ pub(super) enum Next<'a> {
     Authorize(Arrived<'a>),
     /// The answer that the wrapper recalls.
     Recall(Arrived<'a>),
-    /// Its route, which gets the request with its body: `begin`.
+    /// The route of the request, which gets the request with its body: `begin`.
     Begin(Arrived<'a>),
     /// This file.
     File { tree: TreeId, path: Cow<'a, [u8]>, lookup: Lookup<'a> },

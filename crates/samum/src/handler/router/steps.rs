@@ -38,7 +38,7 @@ pub(super) enum Step<'a> {
     Page(Box<Outcome>),
 }
 
-/// The route whose path is that of a request with a slash at its end. Few requests need it.
+/// The route whose path is the request's path with a slash at its end. Few requests need this route.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slash<'a> {
     /// The route for this path, which was not looked for yet.
@@ -76,7 +76,7 @@ impl Step<'_> {
 }
 
 impl Outcome {
-    /// The status, if this is an error.
+    /// The status, if the outcome is an error.
     pub(super) const fn error(&self) -> Option<Status> {
         match self {
             Self::Error(status, _) | Self::Content(_, content::Answer::Error(status, _)) => {
@@ -100,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// The reason for the operator, if this is an error.
+    /// The reason for the operator, if the outcome is an error.
     pub(super) fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Error(_, reason) | Self::Content(_, content::Answer::Error(_, reason)) => {
@@ -112,7 +112,7 @@ impl Outcome {
             Self::Program(answer) => answer.reason(),
             Self::Passed(answer) => answer.reason(),
             Self::Paged(paged) => paged.error.reason(),
-            // The page shows its reason.
+            // These outcomes are no errors, and a page shows the errors of its directives.
             Self::Content(..)
             | Self::Page(_)
             | Self::Recalled(_)
@@ -124,7 +124,7 @@ impl Outcome {
         }
     }
 
-    /// The times of the upstream that has answered, if one has and there is a log.
+    /// The times of the upstream, if an upstream has answered and there is a log.
     pub(super) fn times(&self) -> Option<&Rc<UpstreamTimes>> {
         if let Self::Passed(answer) = self { answer.times() } else { None }
     }
@@ -165,7 +165,7 @@ pub(super) enum Further<'a> {
     Find(&'a Page, Step<'static>),
 }
 
-/// Decides how a request continues whose step has found `outcome`.
+/// Decides how a request continues after its step has found `outcome`.
 pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) -> Further<'a> {
     let Ground { serving, destination } = ground;
     let route = destination.route;
