@@ -1,36 +1,36 @@
 //! Finds the resource of a path, and never waits for the disk.
 //!
-//! A cached path is answered from the cache (`Library`). Any other path begins a *load* (`Loader`). The load
-//! watches its directories (`Watches`), opens and examines the file, looks for precompressed siblings, and reads the
-//! bytes of a small file. What the kernel has in memory is taken at once; the rest goes through the ring. Requests for
-//! the same path join the load.
+//! A cached path is answered from the cache (`Library`). Any other path begins a *load* (`Loader`). The load watches
+//! its directories (`Watches`), opens and examines the file, looks for precompressed siblings, and reads the bytes of a
+//! small file. Data that the kernel has in memory is taken at once; other data goes through the ring. Requests for the
+//! same path join the load.
 //!
 //! A cached resource is believed until an inode event contradicts it. Some files have no such events: on network file
-//! systems and FUSE, behind symbolic links, and with several names. They are believed for `AGE_MAX`. From half of
-//! that age on, a request for such a file begins another load in the background.
+//! systems and FUSE, behind symbolic links, and with several names. These files are believed for `AGE_MAX`. From half
+//! of that age on, a request for such a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
-//! elsewhere. Where directories are watched, the kernel is asked at once for what it has in memory, for at most 64
-//! paths in a worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access
-//! control list is read. After such an open nothing is asked at once for a minute. Once several files of a directory
-//! were asked for, a helper searches its names for precompressed files. If there are none, no siblings are looked for
-//! until an event reports one.
+//! elsewhere. Where directories are watched, the kernel is asked at once for data in memory, for at most 64 paths in a
+//! worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access control list
+//! is read. After an open that slept, the kernel is not asked at once for a minute. After requests for several files of
+//! a directory, a helper searches the names of the directory for precompressed files. If there are no such files, loads
+//! look for no siblings until an event reports one.
 //!
-//! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at once
-//! more, so no change falls between. A change evicts the entry, its siblings, and the index and the listing of its
-//! directory, or everything below a directory. Changes are handled before received bytes, so a request that follows a
-//! change sees it. Events do not report everything: files without events (above) are believed for 1 s and looked at
-//! again from 0.5 s on. Watched files are believed for 10 s and looked at again from 5 s on, because writes through
-//! shared mappings and mounts above make no events. A small file is looked at again after its read, and not kept if it
-//! changed meanwhile. A file that changed less than 3 s before is read again at the next look, because some file
-//! systems count seconds.
+//! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at again,
+//! so a change between the first look and the watch is not missed. A change of a file evicts its entry, its siblings,
+//! and the index and the listing of its directory. A change of a directory evicts everything below it. Changes are
+//! handled before received bytes, so a request that follows a change sees it. Events do not report everything: files
+//! without events (above) are believed for 1 s and looked at again from 0.5 s on. Watched files are believed for 10 s
+//! and looked at again from 5 s on, because writes through shared mappings and mounts above make no events. A small
+//! file is looked at again after its read, and not kept if it changed meanwhile. A file that changed less than 3 s
+//! before is read again at the next look, because some file systems have times in whole seconds.
 //!
 //! **Devices.** Each worker judges by its own calls how long a device has been silent; all workers know which devices
-//! are silent (`ring::Silences`). The kernel answers much from memory. So once a call is late, the end of a call counts
-//! as an answer of the device only if it took 1 s, or if it needed something that was not in memory when it began. A
-//! look for a name must also have taken 1 ms. No page of an error is waited for on a device that has answered nothing
-//! for 1 s. nginx has no such deadline: it sends the header before the first read, and the worker or one of its 32
-//! threads waits.
+//! are silent (`ring::Silences`). The kernel answers much from memory. So after a late call, the end of another call
+//! does not always count as an answer of the device. The end counts if that call took 1 s, or if it needed data that
+//! was not in memory when the call began. A look for a name must also have taken 1 ms. If a device has answered nothing
+//! for 1 s, no request waits for an error page on that device. nginx has no such deadline: it sends the header before
+//! the first read, and the worker or one of its 32 threads waits.
 
 #![forbid(unsafe_code)]
 
@@ -95,21 +95,21 @@ use watch::{Notice, Progress, Watches};
 
 /// The time for which a resource is believed if changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// The time for which a resource is believed if changes make events. It is limited because some changes make none:
-/// writes through a shared mapping, a mount above, and writes through a new second name in a directory that is not
-/// watched.
+/// The time for which a resource is believed if changes make events. The time is limited because some changes make no
+/// events: writes through a shared mapping, a mount above, and writes through a new second name in a directory that is
+/// not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// The maximum age at which an old resource is served while a slow disk delays the load of a new
 /// one.
 const STALE_MAX: Duration = Duration::from_secs(10);
-/// The page of an error is not waited for on a device that has answered nothing for this time, or for `timeout-disk` if
-/// that is shorter.
+/// If a device has answered nothing for this time, or for `timeout-disk` if that is shorter, no request waits for an
+/// error page on the device.
 const PAGE_SILENCE: Duration = Duration::from_secs(1);
 /// The maximum number of requests that wait for the same load: as many as 1,024 connections can have. A further request
 /// gets a 503.
 const TICKETS_MAX: usize = 64 * 1024;
 /// The maximum number of names in a path; the response for a deeper path is a 414. `PATH_MAX` would allow 2,048 names.
-/// The kernel has to walk through each of them, and we may have to watch it. Sites use up to about 20.
+/// The kernel has to walk through each name, and the worker may have to watch each directory. Sites use up to about 20.
 const DEPTH_MAX: usize = 128;
 /// The maximum number of entries of a listing that is cached.
 const LISTED_MAX: usize = 4096;
@@ -135,7 +135,7 @@ pub struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
-    /// The queue of loads that look at their paths. The first is doing so now.
+    /// The queue of loads that look at their paths. The first load looks now.
     looks: VecDeque<Key>,
     /// Removed trees of which loads, watches, or cached resources are left.
     leaving: Vec<TreeId>,
@@ -193,8 +193,8 @@ impl Content {
         self.find_for(shell, tree, path, Some(ticket))
     }
 
-    /// Finds the resource of a path if it can be had without a wait: it is cached, or the kernel has all of it in memory.
-    /// If it cannot, it is loaded for later requests.
+    /// Finds the resource of a path if this needs no wait: the resource is cached, or the kernel has all its data in
+    /// memory. Otherwise the resource is loaded for later requests.
     pub fn find_at_once(
         &mut self,
         shell: &mut Shell,
@@ -279,8 +279,8 @@ impl Content {
         };
         let waiting = self.answers.len();
         self.begin(shell, tree, path, device, previous, ticket);
-        // If the kernel had everything in memory, the load has ended. No other load has, because this one has freed no
-        // slot.
+        // If the kernel had everything in memory, the load has ended. No other load has ended, because this load has
+        // freed no slot.
         if self.answers.back().is_some_and(|(answered, _)| Some(*answered) == ticket)
             && let Some((_, answer)) = self.answers.pop_back()
         {
@@ -290,8 +290,8 @@ impl Content {
         Found::Later
     }
 
-    /// Finds the page of an error, which does not wait for a device that does not answer: not even as the request that
-    /// tries it.
+    /// Finds the page of an error. The search never waits for a device that does not answer, and is never the request
+    /// that tries such a device.
     pub fn find_page(
         &mut self,
         shell: &mut Shell,
@@ -318,9 +318,9 @@ impl Content {
         self.library.get(tree, path).filter(is_believed).cloned()
     }
 
-    /// The device of a path, if a load of it may begin: there is room in the queue, and the device answers. If the
-    /// device does not answer, a request is answered at once, as a proxy answers when its upstream is down. Its client
-    /// would otherwise wait for the whole timeout and get the same response.
+    /// The device of a path, if a load of the path may begin: there is room in the queue, and the device answers. If
+    /// the device does not answer, a request is answered at once, as a proxy answers when its upstream is down. Its
+    /// client would otherwise wait for the whole timeout and get the same response.
     fn admits(&self, shell: &mut Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
         let device = self.loader.device(shell, &self.trees, tree, path);
         (!self.loader.queue.is_full(device) && !shell.refuses(device)).then_some(device)
@@ -344,8 +344,8 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Looks at the path of a load, for the first time or again. A load that ends at once starts others. They wait in a
-    /// queue, because a recursion would have no limit.
+    /// Looks at the path of a load, for the first time or again. A load that ends at once starts other loads. These
+    /// loads wait in a queue, because a recursion would have no limit.
     fn look(&mut self, shell: &mut Shell, load: Key) {
         self.looks.push_back(load);
         if self.looks.len() > 1 {
@@ -390,8 +390,7 @@ impl Content {
         }
     }
 
-    /// Watches the next directory on the way to the path of a load, or looks again if there is
-    /// none.
+    /// Watches the next directory on the way to the path of a load, or looks again if no directory is left.
     fn watch(&mut self, shell: &mut Shell, load: Key) {
         self.loader.load_mut(load).watch();
         let Load { tree, path, .. } = self.loader.load(load);
@@ -562,7 +561,7 @@ impl Content {
                 self.fail(&mut load, &Answer::Error(status, reason));
             }
         }
-        // The next loads may end at once, so this one must be finished.
+        // The next loads may end at once, so this load must be finished first.
         self.leave_line(shell, device);
     }
 
@@ -675,8 +674,8 @@ impl Content {
         TreeId::new(self.trees.len() - 1)
     }
 
-    /// Removes a tree, for which no request will ask any more. Loads under way still answer their
-    /// requests. The id is given to another tree when nothing is left of this one.
+    /// Removes a tree, for which no request will ask any more. Loads under way still answer their requests. The id is
+    /// given to another tree when nothing is left of this tree.
     pub fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
         self.replace_root(shell, tree, None);
         self.leaving.push(tree);
@@ -699,9 +698,9 @@ impl Content {
         });
     }
 
-    /// Serves a tree from another directory from now on, or answers 503 if there is none. Nothing of the
-    /// old directory stays cached. Loads under way still answer their requests from it, and their
-    /// resources are not cached.
+    /// Replaces the directory of a tree from now on. Without a new directory, requests get a 503. Nothing of the old
+    /// directory stays cached. Loads under way still answer their requests from the old directory, and their resources
+    /// are not cached.
     pub fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
         self.trees[tree.index()].replace_root(root);
         self.loader.forget_devices(tree);
@@ -728,8 +727,7 @@ impl Content {
         false
     }
 
-    /// Evicts the idle resources in a directory, and ends its watch if nothing else needs its
-    /// events. Returns whether it did.
+    /// Evicts the idle resources in a directory. If nothing else needs its events, ends its watch and returns true.
     fn unwatch_idle(&mut self, now: Time, tree: TreeId, directory: &[u8]) -> bool {
         if directory.is_empty() {
             return false;
@@ -765,8 +763,7 @@ impl Content {
         self.tidy = Some((at, shell.ring.submit(Op::Timer(at), kind::TIDY)));
     }
 
-    /// Takes the completion of the timer: does a part of the work that is done bit by bit, and work
-    /// that is due.
+    /// Takes the completion of the timer: does a part of the gradual work, and the due work.
     pub fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
             // An earlier timer has replaced this one.
@@ -826,7 +823,7 @@ fn age_max(resource: &Resource) -> Duration {
     if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
 }
 
-/// Returns true if a file that was found through a link is one that is not sent, or if its own path is unknown.
+/// Returns true if a file that was found through a link must not be sent, or if its own path is unknown.
 fn is_target_hidden(sources: &Sources, name: &[u8], file: &Fd) -> bool {
     path_of(file).map_or(true, |path| sources.hide_target(name, &path))
 }

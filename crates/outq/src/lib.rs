@@ -1,11 +1,11 @@
 //! A send queue whose data may not be ready yet.
 //!
 //! A server sends in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
-//! are *promised* in the order in which they must leave, *filled* in the order in which they arrive,
-//! and *sent* only as far as all bytes in front of them have been filled. No thread waits: the fill
-//! that closes the first gap makes everything behind it ready. The idea is FreeBSD's non-blocking
-//! `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io` in `sys/kern/kern_sendfile.c` explains it),
-//! where a socket buffer may hold `M_NOTREADY` mbufs.
+//! are *promised* in the order in which they must leave, and *filled* in the order in which they
+//! arrive. A byte can be *sent* only if all bytes in front of it have been filled. No thread waits:
+//! the fill that closes the first gap makes everything behind it ready. The idea is FreeBSD's
+//! non-blocking `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io` in `sys/kern/kern_sendfile.c`
+//! explains it), where a socket buffer may hold `M_NOTREADY` mbufs.
 //!
 //! The queue does no I/O and copies no byte. The caller decides what a payload is ([`Payload`]):
 //! bytes, a range of a shared buffer, a range of a resident file. A *source* fills the queue. A
@@ -14,8 +14,7 @@
 //! longer refers to them.
 //!
 //! All positions are absolute `u64` offsets into the stream: bytes since the connection opened.
-//! There are no slot numbers: a read carries the position that it will fill through the kernel and
-//! back.
+//! There are no slot numbers: a read carries the position of its bytes through the kernel and back.
 //!
 //! # Example
 //!
@@ -252,13 +251,13 @@ pub enum State {
 /// When such a producer fails, there may be no gap, so it calls [`abort`](Self::abort) to end the
 /// stream.
 ///
-/// The queue does not limit promised bytes; its caller does, by promising less. It holds at most
-/// two segments per payload and one more, and allocates nothing before the first promise. A call
-/// that breaks the protocol panics: it is a mistake of the caller, and the order of the stream
-/// could not be trusted afterwards.
+/// The queue does not limit promised bytes; its caller must limit them. The queue holds at most two
+/// segments per payload and one more, and allocates nothing before the first promise. A call that
+/// breaks the protocol panics: it is a mistake of the caller, and the order of the stream could not
+/// be trusted afterwards.
 pub struct OutQ<P> {
-    /// In order and without holes from `released` to `reachable()`. The first may begin in front of
-    /// `released`.
+    /// The segments, in order and without holes from `released` to `reachable()`. The first segment
+    /// may begin in front of `released`.
     segments: VecDeque<Segment<P>>,
     /// The transport refers to no byte in front of this position.
     released: u64,
@@ -525,7 +524,7 @@ impl<P: Payload> OutQ<P> {
         self.weight -= first.weight();
         let mut payload = first.payload.take()?;
         if first.at < sent {
-            // The transport sent and released its front.
+            // The transport sent and released the front of the payload.
             drop(payload.split_to(sent - first.at));
         }
         let next = end.min(sent + n);
@@ -562,8 +561,9 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// Unless everything promised has been released: payloads and positions of the old stream
-    /// would be taken for the new one's. After an [abort](Self::abort): the peer waits for more.
+    /// Unless everything promised has been released: payloads and positions of the old stream would
+    /// be mistaken for those of the new stream. After an [abort](Self::abort): the peer waits for
+    /// more.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.released == self.promised, "outq: restart with unreleased bytes");
@@ -734,8 +734,8 @@ impl<P: Payload> OutQ<P> {
     /// Index of the segment that holds the byte at `at`, which is neither released nor out of
     /// reach.
     fn segment_at(&self, at: u64) -> usize {
-        // A transport that releases sent bytes is always at the first segment, a source at the
-        // last.
+        // A transport that releases sent bytes always uses the first segment. A source uses the
+        // last segment.
         if self.end_of(0) > at {
             return 0;
         }
@@ -802,7 +802,7 @@ impl<P> fmt::Debug for Segment<P> {
 const NEVER: u64 = u64::MAX;
 
 /// The number of segments for which an empty queue keeps room, so that a response of a head and a
-/// body does not allocate. The standard library's first allocation holds as many.
+/// body does not allocate. The standard library's first allocation has room for the same number.
 const SEGMENTS_KEPT: usize = 4;
 
 // Each connection has a queue, even an idle one, so an empty queue must stay small.

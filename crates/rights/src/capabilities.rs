@@ -9,16 +9,16 @@ use rustix::thread::{
 
 use crate::User;
 
-/// The right that a server with a user of its own keeps: listeners of a reload may have ports below 1024.
+/// The right that a server with `user` keeps, because listeners of a reload may have ports below 1024.
 const LOW_PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
-/// The right that workers of interfaces need, too. They start next, and lock the buffers of their reads.
+/// The right that workers of interfaces also need: they start later, and lock the buffers of their reads.
 const LOCKED_MEMORY: CapabilitySet = CapabilitySet::IPC_LOCK;
-/// The rights that root keeps beside these when it serves interfaces. Something after the start needs each of them: a
+/// The further rights that root keeps when it serves interfaces. Each of these rights is needed after the start: for a
 /// request, a reload, the reopening of a log, or the end.
 const OF_ROOT: [CapabilitySet; 5] = [
     // Sockets of a reload may get other owners.
     CapabilitySet::CHOWN,
-    // Files, directories of a reload and logs may belong to others than root.
+    // Files, directories of a reload and logs may belong to users other than root.
     CapabilitySet::DAC_OVERRIDE,
     CapabilitySet::DAC_READ_SEARCH,
     // Sockets with other owners get permissions; files of other users are read without new access times (O_NOATIME).
@@ -41,10 +41,10 @@ fn kept(has_user: bool, has_interfaces: bool) -> Option<CapabilitySet> {
 
 /// Gives up the rights of the start, for the calling thread and the threads that it starts later.
 ///
-/// With a user the thread becomes that user, and executes nothing that has more rights (`no_new_privs`). All
-/// capabilities go but that for ports below 1024. With interfaces the one to lock memory stays, too. Without a user a
-/// server with interfaces keeps seven capabilities, and programs that root executes have all rights again. Ambient
-/// capabilities, as a unit of systemd gives them, stay if they are kept.
+/// With a user the thread becomes that user, and executes nothing that has more rights (`no_new_privs`). Only the
+/// capability for ports below 1024 stays, and with interfaces the capability to lock memory. Without a user a server
+/// with interfaces keeps seven capabilities, and programs that root executes have all rights again. Ambient
+/// capabilities, which a unit of systemd may give, stay if the capabilities themselves stay.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ pub fn drop_rights(user: Option<&User>, has_interfaces: bool) -> Result<(), Stri
     Ok(())
 }
 
-/// Becomes a user, and keeps the capabilities. They would be lost with the user 0.
+/// Becomes a user, and keeps the capabilities, which a change from user 0 would otherwise remove.
 fn change(user: &User) -> io::Result<()> {
     set_keep_capabilities(true)?;
     let changed = user.become_it();
@@ -93,11 +93,13 @@ fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     // A change of the user has emptied the effective set.
     let sets =
         CapabilitySets { permitted, effective: permitted, inheritable: before.inheritable & kept };
-    // A filter of system calls may forbid the call. A unit of systemd has left nothing to do.
+    // A filter of system calls may forbid the call. If a unit of systemd has set the capabilities already, no call is
+    // needed.
     if sets == before { Ok(()) } else { Ok(set_capabilities(None, sets)?) }
 }
 
-/// Has no program get other capabilities than these. A thread without the right to do so has `no_new_privs` for that.
+/// Prevents programs from getting other capabilities than these. A thread without the right to do this has
+/// `no_new_privs`, which has the same effect.
 fn drop_bounding(kept: CapabilitySet) {
     for capability in CapabilitySet::all() - kept {
         if capability_is_in_bounding_set(capability) == Ok(true) {

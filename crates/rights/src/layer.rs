@@ -1,8 +1,8 @@
 //! Layers of Landlock, which restrict the access of threads to files (landlock(7)).
 //!
-//! A thread keeps its layers for good, and so do the threads and the programs that it starts. Access to a file needs
-//! the consent of each layer. A rule names an inode: a directory that takes the path of another one has no rule. A rule
-//! does not concern descriptors that are open, `stat(2)` and the like, and connections to Unix sockets.
+//! A thread keeps its layers for good. The threads and the programs that it starts have the same layers. Access to a
+//! file needs the consent of each layer. A rule names an inode: a directory that takes the path of another directory
+//! has no rule. Rules do not restrict open descriptors, `stat(2)` and similar calls, and connections to Unix sockets.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -17,32 +17,33 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use crate::{Access, Rules, Support};
 
-/// The newest version of the interface whose access is restricted: that of Linux 6.10. Linux 7.1 could restrict
-/// connections to Unix sockets, too.
+/// The version of the interface whose kinds of access to files are restricted. The newest of these kinds came with
+/// Linux 6.10. Linux 7.1 could also restrict connections to Unix sockets.
 const VERSION: ABI = ABI::V8;
 
 /// True once the process has a layer.
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Returns true if [`confine_process`] has confined the process. Each program that it starts then gets a layer of its own.
+/// Returns true if [`confine_process`] has confined the process. Each program that a confined server starts gets a
+/// layer of its own.
 #[must_use]
 pub fn is_confined() -> bool {
-    // It is written before other threads start.
+    // The value is written before other threads start.
     IS_CONFINED.load(Ordering::Relaxed)
 }
 
-/// A process that is confined as far as the kernel can do that.
+/// A process that is confined as far as the kernel permits.
 #[derive(Debug)]
 pub struct Confined {
     /// The version of Landlock that the kernel has.
     pub support: Support,
-    /// The files below `/proc` that have a rule. The kernel may make such a file anew while nothing has it open, and the
-    /// new one would have no rule.
+    /// The files below `/proc` that have a rule. While no descriptor of such a file is open, the kernel may make the
+    /// file anew, and the new file would have no rule.
     _pinned: Vec<OwnedFd>,
 }
 
 /// Restricts the calling thread, and the threads and programs that it starts later, to these rules. A path that cannot
-/// be opened has no rule: its use fails later, and says why.
+/// be opened has no rule: its use fails later, with a reason.
 ///
 /// # Errors
 ///
@@ -67,7 +68,7 @@ pub fn confine_process(rules: &Rules) -> io::Result<Confined> {
 pub struct Layer(RulesetCreated);
 
 impl Layer {
-    /// Makes a layer that allows nothing. For a program, `keeps_signals` keeps its signals from other processes.
+    /// Makes a layer that allows nothing. With `keeps_signals`, a program cannot send signals to other processes.
     ///
     /// # Errors
     ///
@@ -119,7 +120,7 @@ impl Layer {
     }
 }
 
-/// Opens a file for nothing but its rule.
+/// Opens a file, only to make a rule for it.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -167,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// Does something in a thread with a layer; `None` if this kernel has no Landlock.
+    /// Calls `act` in a thread with a layer; `None` if this kernel has no Landlock.
     fn within<T: Send>(layer: Layer, act: impl FnOnce() -> T + Send) -> Option<T> {
         let result = thread::scope(|scope| {
             let body = || layer.enforce().unwrap().is_some().then(act);

@@ -1,11 +1,12 @@
-//! The server gives up rights when its sockets are open: its user, its capabilities, and the access to files that it
-//! does not need.
+//! The server gives up rights when its sockets are open: its user, its capabilities, and the access to files that the
+//! server does not need.
 //!
-//! All of it belongs to threads, and a thread inherits it from the thread that starts it. So it is given up in the first
-//! thread, before there are others: [`drop_rights`], and then [`confine_process`]. Nothing of it can be regained.
+//! These rights belong to threads, and a thread inherits the rights of the thread that starts it. So the first thread
+//! gives up rights before there are other threads: by [`drop_rights`], and then by [`confine_process`]. No right can be
+//! regained.
 //!
-//! A program that the server starts inherits the access to files, too, and may have less: a thread takes on a [`Layer`] of
-//! its own, starts the program and ends. So no code runs between fork and exec.
+//! A program that the server starts inherits the access to files, too. To give a program less access, a thread takes on
+//! a [`Layer`] of its own, starts the program and ends. So no code runs between fork and exec.
 
 #![forbid(unsafe_code)]
 

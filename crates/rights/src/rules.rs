@@ -1,4 +1,4 @@
-//! The access to files that is allowed: paths, and what may be done below them. Pure.
+//! The allowed access to files: paths, and the allowed operations below each path. Pure.
 
 use core::ops::BitOr;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Access {
     /// Make, remove and rename everything but devices.
     pub const CHANGE: Self = Self(1 << 5);
 
-    /// Returns true if all of the other access is in this one.
+    /// Returns true if this access contains the other access.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -37,7 +37,7 @@ impl BitOr for Access {
     }
 }
 
-/// Absolute paths without links, and the access at and below each of them. What no path allows is forbidden.
+/// Absolute paths without links, and the access at and below each path. Access that no path allows is forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(BTreeMap<PathBuf, Access>);
 
@@ -54,7 +54,7 @@ impl Rules {
         self.at(path.ancestors()).contains(access)
     }
 
-    /// The rules, in the order of their paths, without those that a rule above them makes needless.
+    /// The rules, in the order of their paths. Rules that a rule for a directory above makes needless are left out.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, Access)> {
         let all = self.0.iter().map(|(path, access)| (path.as_path(), *access));
         all.filter(|(path, access)| !self.at(path.ancestors().skip(1)).contains(*access))

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support(i32);
 
-/// The abilities that the server uses: the version of Landlock that has one first, and the version of Linux.
+/// The abilities that the server uses: the first version of Landlock with the ability, and the version of Linux.
 const USES: [(i32, &str, &str); 4] = [
     (1, "5.13", "keep the server from files"),
     (3, "6.2", "keep it from cutting files"),

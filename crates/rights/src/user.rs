@@ -10,7 +10,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 /// A user with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user as the operator has named it.
+    /// The name of the user, as the operator has written it.
     pub name: String,
     /// The number of the user.
     pub uid: u32,
@@ -27,14 +27,15 @@ impl User {
         (geteuid().as_raw(), getegid().as_raw()) == (self.uid, self.gid)
     }
 
-    /// Makes the calling thread one of this user, for good: groups first, because the user has no right to change them.
+    /// Makes the calling thread a thread of this user, for good. Groups come first, because the user has no right to
+    /// change groups.
     pub(crate) fn become_it(&self) -> io::Result<()> {
         let groups: Vec<_> = self.groups.iter().copied().map(Gid::from_raw).collect();
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         set_thread_groups(&groups)?;
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)?;
-        // The user 0 could take on any other user, and what is saved could be taken on again.
+        // The user 0 could become any other user, and a saved user could be restored.
         if self.uid != 0 && set_thread_res_uid(Uid::ROOT, None, None) != Err(Errno::PERM) {
             return Err(io::Error::other("root can still be taken on"));
         }

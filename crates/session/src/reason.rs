@@ -1,8 +1,8 @@
 //! The reasons for errors, for the operator.
 //!
 //! The part that decides on an error gives the reason with the status. The reason goes with the answer to the response,
-//! and from there to the access log and to standard error. Its text is made only where it is written. Clients see none
-//! of it.
+//! and from there to the access log and to standard error. The text of a reason is made only when it is written.
+//! Clients never see the reason.
 
 use core::fmt;
 use std::io;
@@ -33,7 +33,7 @@ pub enum Reason {
     Requests,
     /// The body is longer than `max-body`.
     BodyTooLong,
-    /// The request is malformed, or more than the server takes.
+    /// The request is malformed, or exceeds a limit of the server.
     Rejected(&'static str),
     /// The target is no path.
     Target,
@@ -57,11 +57,11 @@ pub enum Reason {
     Source,
     /// The file system has nothing by this name.
     NoFile,
-    /// A name on the way is one of a file.
+    /// A name on the way is the name of a file, and not of a directory.
     NoDirectory,
     /// The directory has no index, or does not exist.
     NoIndex,
-    /// The name is neither of a file nor of a directory.
+    /// The name is neither the name of a regular file nor of a directory.
     NotRegular,
     /// The way leads out of the directory through a symbolic link. The value of `symlinks` does not permit it.
     Leaves(&'static str),
@@ -69,7 +69,7 @@ pub enum Reason {
     Link,
     /// Symbolic links lead in a circle.
     LinkCircle,
-    /// The file system takes no such name.
+    /// The file system does not permit the name.
     Name,
     /// A file or a directory could not be opened.
     Unopened(Rc<Unopened>),
@@ -93,10 +93,10 @@ pub enum Reason {
     IncludeLoop,
     /// The head that the upstream would get is too long.
     HeadTooLong,
-    /// A program or an upstream has handed the request over to something that is not served, or too often.
+    /// A program or an upstream has handed the request over to a path that is not served, or too often.
     HandOver,
-    /// A gateway has failed, and has a line in the log: the name of the upstream, the application or the program, and
-    /// its fault.
+    /// A gateway has failed, and has a line in the log. The text has the name of the upstream, the application or the
+    /// program, and its fault.
     Failed(Rc<str>),
     /// A gateway has answered with an error.
     Answered(Rc<str>),
@@ -113,7 +113,7 @@ pub struct Unopened {
     pub path: PathBuf,
     /// The number of the error.
     pub errno: i32,
-    /// The bits of its mode and the number of its owner, if the file itself was found.
+    /// The bits of the file's mode and the number of its owner, if the file itself was found.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -129,12 +129,13 @@ impl Reason {
         Self::Failed(format!("{name}: {text}").into())
     }
 
-    /// The reason of an error that a gateway has answered with.
+    /// The reason of an error status from a gateway.
     pub fn answered(name: &str, status: http::Status) -> Self {
         Self::Answered(format!("{name} answered {}", status.code()).into())
     }
 
-    /// Returns true if the operator gets no line about it: it has one already, or somebody else has decided.
+    /// Returns true if the operator gets no line about the reason: the operator has a line already, or a gateway, the
+    /// client or the configuration has decided.
     pub fn is_told(&self) -> bool {
         match self {
             Self::Failed(_)
@@ -242,7 +243,7 @@ impl fmt::Display for Unopened {
     }
 }
 
-// An answer keeps one, and many answers may wait.
+// An answer keeps a reason, and many answers may wait.
 const _: () = assert!(size_of::<Reason>() <= 24);
 
 #[cfg(test)]

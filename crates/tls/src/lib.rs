@@ -1,8 +1,8 @@
 //! TLS: certificates, keys, and the settings of a listener.
 //!
-//! A [`Pair`] is a chain of certificates and its key, read from files and matched. [`Names`] chooses by the name of the
-//! server. An [`Acceptor`] has what a listener needs for its handshakes: it chooses a site by the client's first message,
-//! and so the settings of the handshake. [`check`] says what an operator should know about pairs that can be used.
+//! A [`Pair`] is a chain of certificates and its key, read from files and matched. [`Names`] chooses a pair by the name
+//! of the server. An [`Acceptor`] has the settings for the handshakes of a listener: the client's first message chooses
+//! a site, and the site chooses the settings of the handshake. [`check`] warns the operator about usable pairs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,7 +16,7 @@
 //! # Ok::<(), tls::Fault>(())
 //! ```
 //!
-//! Nothing here opens a file or a socket: callers give bytes, and paths for messages. Errors are [`Fault`]s, for the
+//! This crate opens no file and no socket: callers give bytes, and paths for messages. Errors are [`Fault`]s, for the
 //! operator. Private keys are wiped after use, are never shown, and can only sign.
 //!
 //! Reading list: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 6066 §3 (SNI), RFC 5280 (certificates), RFC 7468 (PEM),

@@ -6,7 +6,7 @@
 //!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
 //! ```
 //!
-//! The states in which a connection waits; [`Http1::check`] rejects most others:
+//! The states in which a connection waits; [`Http1::check`] rejects most other combinations:
 //!
 //! | phase | waits for | requests without a response | producer | stream |
 //! |---|---|---|---|---|
@@ -45,15 +45,17 @@ use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
 use work::Work;
 
-/// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default this is twice the
-/// longest head, so a head fits behind other bytes. If longer heads are configured, the limit is one such head plus 16 KiB.
+/// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
+/// twice the longest head, so a head fits behind other bytes. If longer heads are configured, the limit is one such
+/// head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 /// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If we closed earlier, a reset
 /// could destroy bytes of the response that the peer has not read. Bytes that the peer sends meanwhile, such as the rest
 /// of a body, are dropped.
 const LINGER: Duration = Duration::from_secs(2);
-/// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending has
-/// 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, the time never starts again.
+/// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending
+/// has 30 s in all, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, [`LINGER`] never
+/// starts again.
 const LINGERS_MAX: u8 = 14;
 
 /// The limit of received bytes that were not parsed yet.
@@ -114,9 +116,9 @@ pub struct Http1 {
 enum Phase {
     /// Requests are taken and answered.
     Open(Wait),
-    /// No further request is taken; requests that were taken are answered.
+    /// No further request is taken; the server answers requests that were taken.
     Last(Wait),
-    /// Everything was sent, the end of the stream included, and the peer should close.
+    /// All bytes and the end of the stream were sent, and the peer should close.
     Lingering {
         /// The time at which [`LINGER`] last began.
         since: Time,
@@ -148,17 +150,18 @@ impl Phase {
     }
 }
 
-/// The event for which an open connection waits, and since when.
+/// The event for which an open connection waits, and the time since which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// The first byte of a request.
     Idle(Time),
     /// The rest of a request.
     Request(Time),
-    /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. The time that the peer
-    /// has for taking bytes is paused meanwhile: [`Work::peer_since`].
+    /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. Meanwhile the
+    /// peer's time for taking bytes is paused: [`Work::peer_since`].
     Source(Time),
-    /// The peer, which has to take bytes. Its rate is judged by the bytes taken since [`Work::acknowledged`].
+    /// The peer, which has to take bytes. The peer's rate counts the bytes that it has taken since
+    /// [`Work::acknowledged`].
     Peer(Time),
 }
 
@@ -202,7 +205,7 @@ impl Session for Http1 {
                 break;
             }
             let was_idle = work.reader.is_idle();
-            // The reference avoids a copy of the request, which has about 250 bytes.
+            // The reference avoids a copy of the request, of about 250 bytes.
             let limits = &cx.tuning.request_limits;
             let (taken, event) = &mut work.reader.handle_input(&bytes[at..], limits);
             at += *taken;
@@ -283,14 +286,15 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // A large answer, or one with open files, is kept only for the next response. If it were kept
-        // for a later response, it could occupy memory or files that the next response needs. An answer that cannot be found again is always kept.
+        // A large answer, or one with open files, is kept only for the next response. If such an answer were kept for a
+        // later response, it could occupy memory or files that the next response needs. An answer that cannot be found
+        // again is always kept.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }
 
-    /// Sends an interim response, if no other bytes are being sent and it is for the first of the requests that wait. A
-    /// client believes that every interim response belongs to its first unanswered request.
+    /// Sends an interim response, if no other bytes are being sent and the response is for the first waiting request. A
+    /// client assumes that every interim response belongs to its first unanswered request.
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_next = matches!(
             work.exchanges.front(),
@@ -346,8 +350,8 @@ impl Session for Http1 {
         // The next bytes could be either a body or a request, so this response is the last.
         let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
-            // The response ends the connection, whatever the request said. Later requests get no response, even if one of
-            // them asked to close the connection.
+            // The response ends the connection, whatever the request said. Later requests get no response, even if a
+            // later request asked to close the connection.
             work.drop_behind();
             Self::close_reader(work);
             self.take_no_more();
@@ -364,7 +368,8 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                // The blocked bytes may be the transport's own, such as records of TLS. They do not end the idle time.
+                // The blocked bytes may be the transport's own, such as records of TLS. Such bytes do not end the idle
+                // time.
                 if !self.is_between_requests(work, moved) {
                     self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
@@ -421,14 +426,15 @@ impl Session for Http1 {
     }
 
     fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
-        // Only the last request can have a malformed head. It has no head to return, so `?` may end the iteration.
+        // Only the last request can have a malformed head. Such a request has no head to return, so `?` may end the
+        // iteration.
         let (head, asked) = work.exchanges.pop_front()?.into_request()?;
         Some((head, asked.at))
     }
 
     #[inline]
     fn had_its_share(&self, work: &Work) -> bool {
-        // A session that takes no more requests drops all bytes at once, and needs no turn for that.
+        // A session that takes no more requests drops all bytes at once, and needs no further turn.
         self.is_open() && work.has_begun_all()
     }
 
@@ -517,7 +523,8 @@ impl Session for Http1 {
                 cx.stats.timeouts += 1;
                 cx.stats.header_timeouts += 1;
                 match work {
-                    // It is refused only if no response to it has begun. Otherwise the connection is just closed.
+                    // A request is refused only if no response to it has begun. Otherwise the connection is only
+                    // closed.
                     Some(work) if work.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
                         self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
@@ -604,7 +611,7 @@ impl Session for Http1 {
             }
             Phase::Open(Wait::Source(_)) => !is_drained || !is_empty || work.has_begun_all(),
             Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
-            // The transport may hold something back, such as the rest of a record.
+            // The transport may hold bytes back, such as the rest of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
             Phase::Lingering { .. } => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
@@ -628,7 +635,7 @@ impl Http1 {
             && !self.ended
     }
 
-    /// Takes no further request after those that were taken.
+    /// Takes no further request after the requests that were taken.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
             self.phase = Phase::Last(wait);
@@ -676,7 +683,7 @@ impl Http1 {
         }
     }
 
-    /// Waits for bytes of the peer if a consumer has room for more of a body, else for a source.
+    /// Waits for bytes of the peer if a consumer has room for more of a body; otherwise waits for a source.
     fn wait_for_body_or_source(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.expects_bytes() {
             return self.wait_for_request(cx);
@@ -747,9 +754,9 @@ impl Http1 {
         request
     }
 
-    /// Chooses the next step after all promised bytes were sent and released. It is the first that applies: make more of the
-    /// response's body; begin the next response; read the next request; wait for the first request's body or for its
-    /// answer; continue a tunnel; be idle, or close.
+    /// Chooses the next step after all promised bytes were sent and released. The first step of this list that applies
+    /// is chosen: make more of the response's body; begin the next response; read the next request; wait for the first
+    /// request's body or for its answer; continue a tunnel; be idle, or close.
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
             return self.go_on_producing(work, cx);
