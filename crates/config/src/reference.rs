@@ -89,8 +89,8 @@ const INTERFACES: &str = r#"
 ## Serving on a network interface
 
 **Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel also needs
-CAP_NET_BIND_SERVICE, because samum reserves it with the kernel. A TAP device that belongs to the user needs no right. After the start samum
-keeps at most seven rights, for reloads, logs that are reopened, files of other users and the end of programs (CGI): CAP_CHOWN,
+CAP_NET_BIND_SERVICE, because samum reserves the port with the kernel. A TAP device that belongs to the user needs no right. After the start
+samum keeps at most seven rights, for reloads, logs that are reopened, files of other users and the end of programs (CGI): CAP_CHOWN,
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of
 root's rights. With `user` only CAP_IPC_LOCK and CAP_NET_BIND_SERVICE are left.
 

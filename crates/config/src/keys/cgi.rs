@@ -57,8 +57,8 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: "table of names and values",
         default: "`{}`",
         example: r#"{ GIT_PROJECT_ROOT = "/srv/git" }"#,
-        doc: "Variables of the environment beside those of the request (and `PATH`), instead of others with \
-              their names. Nothing of the server's own environment is passed on.",
+        doc: "Variables of the environment, in addition to the variables of the request and `PATH`; they replace \
+              variables with the same names. Nothing of the server's own environment is passed on.",
         read: |cgi, node, notes| read_variables(&mut cgi.environment, node, notes),
         write: |cgi| variables_text(&cgi.environment),
     },
@@ -77,8 +77,8 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: "list of paths",
         default: "`[]`",
         example: r#"["/var/lib/guestbook", "/tmp"]"#,
-        doc: "Directories and files that the programs may read and change, but not execute, if the server is confined. The \
-              user of the server must have the right to do so.",
+        doc: "Directories and files that the programs may read and change, but not execute, if the server is \
+              confined. The user of the server must have these rights, too.",
         read: |cgi, node, notes| set(&mut cgi.write, node.list(notes, Node::file)),
         write: |cgi| paths_text(&cgi.write),
     },

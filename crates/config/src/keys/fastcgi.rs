@@ -47,7 +47,8 @@ pub(super) const FASTCGI: &[Key<Fastcgi>] = &[
         kind: "table of names and values",
         default: "`{}`",
         example: r#"{ APP_ENV = "production" }"#,
-        doc: "Variables of the environment beside those of the request, instead of others with their names.",
+        doc: "Variables of the environment, in addition to the variables of the request; they replace variables with \
+              the same names.",
         read: |fastcgi, node, notes| read_variables(&mut fastcgi.environment, node, notes),
         write: |fastcgi| variables_text(&fastcgi.environment),
     },

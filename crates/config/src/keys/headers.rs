@@ -48,7 +48,7 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
         kind: "table of names and values",
         default: "`{}`",
         example: r#"{ Cache-Control = "max-age=86400" }"#,
-        doc: "Fields that responses have, instead of others with these names.",
+        doc: "Fields that are set in responses; they replace fields with the same names.",
         read: |rule, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {

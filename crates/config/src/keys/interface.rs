@@ -25,8 +25,8 @@ pub(super) const INTERFACE: &[Key<Interface>] = &[
         kind: "list of addresses with prefix lengths",
         default: "`[]`: those that the kernel has there",
         example: r#"["10.0.0.1/24", "fd00::1/64"]"#,
-        doc: "The addresses of the interface that only samum has: it answers ARP, neighbour discovery and ping for \
-              them. Leave them out for addresses that the kernel has.",
+        doc: "The addresses of the interface that only samum has: samum answers ARP, neighbour discovery and ping \
+              for these addresses. Addresses that the kernel has are not listed here.",
         read: |interface, node, notes| {
             let list = node.list(notes, |node, notes| node.text(str::parse, notes));
             set(&mut interface.addresses, list);
@@ -39,9 +39,9 @@ pub(super) const INTERFACE: &[Key<Interface>] = &[
         default: "`[]`",
         example: r#"["10.0.0.254"]"#,
         doc: "The routers to other networks, one for each version of IP at most, for addresses that only samum has. \
-              Clients of other networks are answered through them. Without a router, an answer goes to the station \
-              from which its request came. This is wrong if answers have to leave by another way: for example with a \
-              load balancer, or with several routers.",
+              Clients of other networks are answered through these routers. Without a router, an answer goes to the \
+              station from which its request came. This is wrong if answers have to leave by another way: for \
+              example with a load balancer, or with several routers.",
         read: |interface, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::ip, notes));
             set(&mut interface.gateways, list);

@@ -80,8 +80,8 @@ pub(super) const LISTEN: &[Key<ListenDraft>] = &[
         kind: "`true` or `false`",
         default: "`false`",
         example: "true",
-        doc: "Connections begin with a handshake of TLS; the header of a proxy comes before it. Each site of the address \
-              needs certificates. Sites that share an address must agree.",
+        doc: "Connections begin with a handshake of TLS; the header of the PROXY protocol comes before the \
+              handshake. Each site of the address needs certificates. Sites that share an address must agree.",
         read: |draft, node, notes| set(&mut draft.tls, node.flag(notes)),
         write: |draft| draft.tls.then(|| "true".to_owned()),
     },

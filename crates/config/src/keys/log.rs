@@ -16,8 +16,8 @@ pub(super) const LOG: &[Key<Log>] = &[
         kind: "path, `-` for standard output, or `none`",
         default: "none; it, `syslog` or `journald` is needed",
         example: r#""/var/log/samum/access.log""#,
-        doc: "The file to append to, which is opened again on SIGHUP and SIGUSR1. Root follows a symbolic link of another \
-              user only into a directory of that user.",
+        doc: "The file to append to, which is opened again on SIGHUP and SIGUSR1. A server that runs as root follows \
+              a symbolic link of another user only into a directory of that user.",
         read: |log, node, notes| set(&mut log.target, read_log(node, notes)),
         write: |log| match &log.target {
             LogTarget::None => Some(quoted("none")),
@@ -67,7 +67,7 @@ pub(super) const LOG: &[Key<Log>] = &[
         kind: "`common`, `combined`, `json`, or a text with variables",
         default: "`\"combined\"`",
         example: r#""$client $status $request-id""#,
-        doc: "The format of the lines. In a text a variable stands for a fact about a request: those of \
+        doc: "The format of the lines. In a text a variable stands for a fact about a request: the variables of \
               `request-headers`, and `$bytes`, `$connection`, `$cut`, `$disk-seconds`, `$reason`, `$referer`, \
               `$request`, `$request-bytes`, `$seconds`, `$site`, `$status`, `$time`, `$traceparent`, `$upstream`, \
               `$upstream-connect-seconds`, `$upstream-head-seconds`, `$upstream-body-seconds`, `$user-agent` and \
@@ -100,7 +100,7 @@ pub(super) const LOG: &[Key<Log>] = &[
         kind: "number",
         default: "`1`",
         example: "0.01",
-        doc: "The part of these responses that have a line, from 0.000001 to 1: 0.01 is one of 100.",
+        doc: "The share of these responses that have a line, from 0.000001 to 1: 0.01 is one of 100.",
         read: |log, node, notes| set(&mut log.sample, node.quantity(read_sample, notes)),
         write: |log| {
             let part = f64::from(log.sample.of_million) / f64::from(Sample::ALL);

@@ -63,7 +63,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "path, `-` for standard output, `none`, or table",
         default: "the log of the site",
         example: r#"{ file = "/var/log/samum/api.log", status = "5xx" }"#,
-        doc: "The access log of the route, instead of that of the site.",
+        doc: "The access log of the route, instead of the log of the site.",
         read: |route, node, notes| {
             let mut log = Log::default();
             read_log_key(&mut log, node, notes);

@@ -73,8 +73,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
               a packet socket to send large segments (`packet`), or a TAP device (`tap`). A TAP device needs \
               `addresses`, saves most where the clients are on the same machine, and costs most in a bridge. `auto` \
-              receives by AF_XDP. It sends small and large frames each by AF_XDP or by the packet socket, whichever \
-              a short measurement at the start finds cheaper.",
+              receives by AF_XDP. A short measurement at the start finds out whether AF_XDP or the packet socket is \
+              cheaper for sending small frames and large frames.",
         read: |draft, node, notes| {
             set(&mut draft.server.frames, node.text(value::choice::<Frames>, notes));
         },
@@ -146,8 +146,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               trusted proxy names. The scheme that a trusted proxy reports (`X-Forwarded-Proto`, or `proto` of \
               `Forwarded`) is the scheme of the request: for programs and applications (`HTTPS`, `REQUEST_SCHEME`), \
               upstreams, `$scheme`, `https` and `hsts`. `SERVER_PORT` has the port of `X-Forwarded-Port`, of \
-              `X-Forwarded-Host` or of the scheme; these fields of other clients are left out. A request whose \
-              fields name different clients is answered 400.",
+              `X-Forwarded-Host` or of the scheme; if a client is no trusted proxy, these fields of its requests are \
+              left out. A request whose fields name different clients is answered 400.",
         read: |draft, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut draft.server.trusted_proxies, list);

@@ -165,7 +165,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "`always`, `never` or `popular`",
         default: "`\"popular\"`",
         example: r#""never""#,
-        doc: "The files that stay in the page cache after they were read; `samum serve --help` explains them.",
+        doc: "The files that stay in the page cache after they were read; `samum serve --help` explains the values.",
         read: |shared, node, notes| {
             let cache = node.text(value::choice::<value::Cache>, notes);
             set(&mut shared.files.policy.caching, cache.map(Into::into));
@@ -233,7 +233,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "Media types by the whole name of a file, or by its extension, before the built-in types; the name \
               comes first, then the longest extension. Upper and lower case make no difference. For a name or an \
               extension that the route does not set, the type of its site is used. `README`, `LICENSE`, \
-              `SHA256SUMS`, `Release`, `Makefile` and their like are `text/plain`. A drawing with the extension \
+              `SHA256SUMS`, `Release`, `Makefile` and similar names are `text/plain`. A drawing with the extension \
               `svgz` is sent with `Content-Encoding: gzip`, also to clients that do not ask for gzip, unless `types` \
               gives `svgz` another type.",
         read: |shared, node, notes| {
@@ -511,9 +511,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "The time in which an upstream must send something while samum waits for it. If it sends no response, \
-              the request is answered 504; if it does not continue a response, the response is cut off. A connection \
-              that has switched to another protocol is closed if nothing is sent through it in this time.",
+        doc: "The time in which an upstream must send something while samum waits for it. If the upstream sends no \
+              response, the request is answered 504; if the upstream does not continue a response, the response is \
+              cut off. A connection that has switched to another protocol is closed if nothing is sent through it in \
+              this time.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
         },
@@ -567,7 +568,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "The maximum number of times that a request is sent again, up to 2: to another server that has not \
               failed with this request. A request is sent again if no byte of it was sent. A `GET`, `HEAD`, \
               `OPTIONS`, `PUT`, `DELETE` or `TRACE` is also sent again if nothing of a response has come, and at \
-              most 64 KiB of its body were sent. samum holds only so many bytes. A `POST` or `PATCH` is never sent \
+              most 64 KiB of its body were sent. samum holds at most these 64 KiB. A `POST` or `PATCH` is never sent \
               again after a byte of it may have been sent. A kept connection that the server has closed meanwhile \
               does not count. All other retries are at most a fifth of the requests, plus 10 per second and worker.",
         read: |shared, node, notes| {
@@ -610,8 +611,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`\"none\"`",
         example: "30",
         doc: "The time in which the share of a server grows from nothing to its full share: if the server is up \
-              again, if its name has got the server's address, or if a reload has added the server to others. With \
-              `balance = \"hash\"` this is a share of the server's keys.",
+              again, if its address is a new address of its name, or if a reload has added the server to others. \
+              With `balance = \"hash\"` this is a share of the server's keys.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::seconds, notes);
             set(&mut shared.gateway.health.slow_start, unless_none(node, notes, read));

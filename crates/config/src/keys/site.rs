@@ -52,7 +52,7 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "list of hosts",
         default: "`[]`",
         example: r#"["example.org", "*.example.org"]"#,
-        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that one. A \
+        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that name. A \
               request goes to the site with its host, else to the site with the longest wildcard, else to the \
               default site of the address.",
         read: |site, node, notes| {
@@ -82,13 +82,13 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "table, or `self-signed`",
         default: "none",
         example: r#"{ certificate = "/etc/ssl/example.org.pem", key = "/etc/ssl/example.org.key" }"#,
-        doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no site gets \
-              a certificate of the default site of the address. Sites that share an address may have different `profile` \
-              and `client`. A request for another site than that of its handshake is answered 421 if the two sites differ \
-              in certificates, `profile` or `client`. Programs and applications get `SSL_PROTOCOL`, `SSL_CIPHER` and \
-              `SSL_SERVER_NAME` of the handshake. `self-signed` is a certificate that the server makes in \
-              memory, for tests: browsers warn of it. Files are read again when they change. samum does not get \
-              certificates by ACME yet; certbot and lego do.",
+        doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no \
+              site gets a certificate of the default site of the address. Sites that share an address may have \
+              different `profile` and `client`. A request for another site than the site of its handshake is \
+              answered 421 if the two sites differ in certificates, `profile` or `client`. Programs and applications \
+              get `SSL_PROTOCOL`, `SSL_CIPHER` and `SSL_SERVER_NAME` of the handshake. `self-signed` is a \
+              certificate that the server makes in memory, for tests: browsers warn of it. Files are read again when \
+              they change. samum does not get certificates by ACME yet; certbot and lego do.",
         read: read_tls,
         write: |site| site.tls.as_ref().map(tls_text),
     },

@@ -13,10 +13,10 @@ pub(super) const SYMLINKS: &[Key<Vec<PathBuf>>] = &[Key {
     kind: "list of paths",
     default: "none; it is needed",
     example: r#"["/mnt/disk2", "/etc/wordpress"]"#,
-    doc: "Directories that symbolic links may lead into. What counts is the real path of the place that the target \
-          of a link names. If there is another link at that place, the same rule applies to it. The directories are \
-          looked up when a link is followed, so they need not exist yet. A file behind such a link is checked again \
-          after a second, because changes there make no events.",
+    doc: "Directories that symbolic links may lead into. The real path of the place to which a link points decides. \
+          If there is another link at that place, the same rule applies to it. The directories are looked up when a \
+          link is followed, so they need not exist yet. A file behind such a link is checked again after a second, \
+          because changes there make no events.",
     read: |into, node, notes| {
         let list = node.list(notes, |node, notes| {
             let path = node.file(notes)?;

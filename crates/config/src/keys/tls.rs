@@ -70,8 +70,8 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         default: "none",
         example: r#"{ ca = "/etc/ssl/staff-ca.pem" }"#,
         doc: "Clients are asked for certificates. Programs and applications get the subject of a certificate as \
-              `SSL_CLIENT_S_DN`, with `SSL_CLIENT_VERIFY` (`SUCCESS`, or `NONE`), upstreams by `$tls-client` in \
-              `request-headers`.",
+              `SSL_CLIENT_S_DN`, with `SSL_CLIENT_VERIFY` (`SUCCESS`, or `NONE`). Upstreams get the subject by \
+              `$tls-client` in `request-headers`.",
         read: |draft, node, notes| {
             let Some(table) = node.table(notes) else { return };
             draft.client = Some(TlsClients::new(PathBuf::new()));
