@@ -187,7 +187,7 @@ impl Content {
     }
 
     /// Finds the resource of a path of a tree. The path is in normal form and without its first slash. The path of a
-    /// directory has a slash at its end, except that of the root.
+    /// directory has a slash at its end, except the path of the root.
     #[inline(always)]
     pub fn find(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
         self.find_for(shell, tree, path, Some(ticket))
@@ -227,7 +227,7 @@ impl Content {
         self.load_path(shell, tree, path, ticket)
     }
 
-    /// Finds a resource that is not cached, or that has been cached for some time. It is a function of its own, so that
+    /// Finds a resource that is not cached, or that has been cached for some time. The function is separate, so that
     /// the usual case stays short.
     #[inline(never)]
     fn load_path(
@@ -299,8 +299,8 @@ impl Content {
         path: &[u8],
         ticket: Ticket,
     ) -> Found {
-        // A request that has waited for `timeout-disk` may have begun before its device last answered. Its page would
-        // wait as long again.
+        // A request that has waited for `timeout-disk` may have begun before its device last answered. The page of such
+        // a request would wait as long again.
         let patience = PAGE_SILENCE.min(shell.cx.tuning.timeout_disk);
         if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path), patience) {
             return self.find(shell, tree, path, ticket);
@@ -319,7 +319,7 @@ impl Content {
     }
 
     /// The device of a path, if a load of the path may begin: there is room in the queue, and the device answers. If
-    /// the device does not answer, a request is answered at once, as a proxy answers when its upstream is down. Its
+    /// the device does not answer, a request is answered at once, as a proxy answers when its upstream is down. The
     /// client would otherwise wait for the whole timeout and get the same response.
     fn admits(&self, shell: &mut Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
         let device = self.loader.device(shell, &self.trees, tree, path);
@@ -766,7 +766,7 @@ impl Content {
     /// Takes the completion of the timer: does a part of the gradual work, and the due work.
     pub fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
-            // An earlier timer has replaced this one.
+            // An earlier timer has replaced this timer.
             return;
         }
         self.tidy = None;

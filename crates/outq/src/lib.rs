@@ -66,9 +66,10 @@ mod tests;
 
 /// Data that can be sent: bytes, a range of a shared buffer, a range of a resident file.
 ///
-/// Dropping a payload frees what it holds. The queue drops a payload when its last byte has been
-/// released, when the payload has been taken back ([`OutQ::retract`]), or when it can never be sent
-/// ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a payload out instead.
+/// Dropping a payload frees its memory or its file. The queue drops a payload when its last byte
+/// has been released, when the payload has been taken back ([`OutQ::retract`]), or when it can
+/// never be sent ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a payload out
+/// instead.
 #[expect(
     clippy::len_without_is_empty,
     reason = "the queue turns empty payloads away at the door and never holds one"
@@ -488,7 +489,7 @@ impl<P: Payload> OutQ<P> {
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
         if self.released == self.reachable() {
-            // Mostly there is one segment; this path for one takes half as long.
+            // Mostly there is one segment; this path for one segment takes half as long.
             drop(self.segments.pop_front());
             if !self.segments.is_empty() {
                 self.segments.clear();
@@ -504,8 +505,8 @@ impl<P: Payload> OutQ<P> {
     }
 
     /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
-    /// None when nothing is ready or `max` is 0. Its bytes count as sent and released. The caller
-    /// moves the payload into another queue, whose transport sends it.
+    /// None when nothing is ready or `max` is 0. The bytes of the payload count as sent and
+    /// released. The caller moves the payload into another queue, whose transport sends it.
     ///
     /// # Panics
     ///

@@ -148,7 +148,7 @@ fn rights_of(access: Access) -> BitFlags<AccessFs> {
     allowed.fold(BitFlags::empty(), |sum, (_, rights)| sum | rights)
 }
 
-/// The error of the system behind one of the library.
+/// The system error behind an error of the library.
 fn error_of(error: RulesetError) -> io::Error {
     let mut source: Option<&(dyn core::error::Error + 'static)> = Some(&error);
     while let Some(inner) = source {

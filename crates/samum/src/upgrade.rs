@@ -1,4 +1,4 @@
-//! Replaces the running process by a new one that serves at the same sockets (`samum upgrade`, SIGUSR2).
+//! Replaces the running process by a new process that serves at the same sockets (`samum upgrade`, SIGUSR2).
 //!
 //! ```text
 //!   first process ──fork──► starter ◄── "start" ── process that serves
@@ -32,7 +32,7 @@ pub use heir::Origin;
 pub(crate) use heir::{Inheritance, Reporter};
 pub(crate) use upgrader::{Parts, Upgrader};
 
-/// The packet by which a process asks an earlier one to end soon, because the server stops.
+/// The packet by which a process asks an earlier process to end soon, because the server stops.
 const STOP: &[u8] = b"stop";
 
 /// The connections to the earlier processes that finish their connections.

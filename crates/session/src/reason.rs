@@ -19,7 +19,7 @@ pub enum Reason {
     Access,
     /// An authorizer has refused the request.
     Authorizer,
-    /// The host of the request is not among those of the handshake.
+    /// The host of the request is not among the hosts of the handshake.
     Handshake,
     /// The rules for clients of TLS have changed since the handshake.
     Outdated,

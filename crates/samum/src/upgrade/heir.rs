@@ -189,7 +189,7 @@ fn cannot_take(error: &dyn core::fmt::Display) -> String {
     format!("cannot take over from the process before: {error}")
 }
 
-/// What the process before has handed over.
+/// The sockets and keys that the process before has handed over.
 #[derive(Debug)]
 pub(crate) struct Inheritance {
     channel: Arc<OwnedFd>,

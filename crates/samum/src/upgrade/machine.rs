@@ -20,7 +20,7 @@ pub(super) const READY_MAX: Duration = Duration::from_secs(30);
 /// The time for which the new process has to run after it said that it is ready.
 pub(super) const PROOF: Duration = Duration::from_secs(1);
 
-/// The state of an upgrade. Times are those of a clock that never goes back.
+/// The state of an upgrade. Times come from a clock that never goes back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     /// No upgrade is under way.
@@ -52,7 +52,7 @@ pub(super) struct Heir {
 pub(super) enum Event {
     /// The operator wants an upgrade.
     Asked,
-    /// This process has replaced another one.
+    /// This process has replaced another process.
     Settled,
     /// The starter has started a process.
     Started,
@@ -79,7 +79,7 @@ pub(super) enum Step {
     Start,
     /// The new process gets the listeners.
     HandOver,
-    /// The new process replaces this one.
+    /// The new process replaces this process.
     Release(Heir),
     /// The upgrade was given up, for this reason. The process serves as before.
     GiveUp(String),

@@ -1,9 +1,9 @@
 //! The starter: a process that starts all later processes of the server.
 //!
 //! The starter is a copy of the first process, made before any thread is started and before any right is given up. So
-//! its processes have the rights, the working directory and the environment of the first process. They always have the
-//! program file and the arguments of the first process. A process that has given up rights, or that is confined, cannot
-//! start them, because its children would lack the same rights.
+//! its processes have the rights, the working directory and the environment of the first process. Each new process has
+//! the program file and the arguments of the first process. A process that has given up rights, or that is confined,
+//! cannot start such processes, because its children would lack the same rights.
 //!
 //! Each process of the server has a *line* to the starter. A packet on a line has a word, and perhaps a text or a
 //! descriptor:
@@ -47,8 +47,8 @@ pub(super) const SETTLED: &[u8] = b"settled";
 const PROCESS: &[u8] = b"process ";
 const FAILED: &[u8] = b"failed ";
 
-/// The most processes of one server: the process that serves, and the processes that finish their connections. These
-/// have ten minutes, so an upgrade each 20 seconds reaches this limit.
+/// The most processes of one server: the process that serves, and the processes that finish their connections. A
+/// process has ten minutes to finish, so an upgrade each 20 seconds reaches this limit.
 const PROCESSES_MAX: usize = 32;
 /// The time for a new process to become ready. The replaced process gives up before this time.
 const SETTLE_MAX: Duration = Duration::from_secs(READY_MAX.as_secs() + 1);

@@ -11,7 +11,7 @@
 //! | phase | waits for | requests without a response | producer | stream |
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
-//! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
+//! | Open | Request: the rest of a request or of its body | none, or a request that waits for its body | none | drained |
 //! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | in a wait for a disk: not drained; in the other waits: any |
 //! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
@@ -286,9 +286,9 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // A large answer, or one with open files, is kept only for the next response. If such an answer were kept for a
-        // later response, it could occupy memory or files that the next response needs. An answer that cannot be found
-        // again is always kept.
+        // A large answer, or an answer with open files, is kept only for the next response. If such an answer were kept
+        // for a later response, it could occupy memory or files that the next response needs. An answer that cannot be
+        // found again is always kept.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }

@@ -69,7 +69,7 @@ pub(super) enum Outcome {
 /// A file that takes the place of an answer.
 #[derive(Debug)]
 pub(super) struct HandedOver {
-    /// The fields that the client gets instead of those of the file.
+    /// The fields that the client gets instead of the fields of the file.
     pub(super) fields: FieldSection<'static>,
     /// The file, which may have directives.
     pub(super) file: Outcome,

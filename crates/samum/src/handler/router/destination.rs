@@ -74,7 +74,7 @@ pub(super) fn is_hidden(serving: &Serving, destination: Destination, path: &[u8]
     is_hidden_below(serving, id, &rest[..len])
 }
 
-/// Does the same for a path below that of a route.
+/// Does the same for a path below the path of a route.
 pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bool {
     let Some(files) = serving.route(id).action.files() else { return false };
     let prefix = serving.prefix(id);

@@ -12,7 +12,7 @@ use config::site::SiteId;
 use content::{self, Kind};
 use session::reason::Reason;
 
-/// Redirects a request, with its method and its body, to a path below that of a route.
+/// Redirects a request, with its method and its body, to a path below the path of a route.
 pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> Outcome {
     let location = location(target, serving.prefix(id), path);
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))

@@ -1,4 +1,4 @@
-//! Does what requests need next, and keeps requests that have to wait.
+//! Meets the next needs of requests, and keeps requests that have to wait.
 
 use std::rc::{Rc, Weak};
 
@@ -57,7 +57,7 @@ impl From<content::Found> for Reply {
 }
 
 impl Router {
-    /// Does what a request needs next, until the request has its answer or has to wait.
+    /// Meets the next needs of a request, until the request has its answer or has to wait.
     #[inline(never)]
     pub(super) fn perform<'a>(
         &mut self,

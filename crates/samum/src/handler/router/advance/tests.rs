@@ -21,7 +21,7 @@ use gateways::HAND_OVERS_MAX;
 use gateways::interest::Interest;
 use gateways::proxy::Held;
 
-/// The paths that are asked for, and those to which requests are handed over. The last has no route.
+/// The paths that are asked for, and the paths to which requests are handed over. The last path has no route.
 const PATHS: [&str; 12] = [
     "/files/a",
     "/files",
@@ -169,7 +169,7 @@ fn name(state: &State<'_>) -> &'static str {
     }
 }
 
-/// Follows a request, as the router does. `event` is asked for what comes in each state.
+/// Follows a request, as the router does. `event` chooses the event that comes in each state.
 fn walk(
     serving: &Serving,
     method: Method<'_>,
@@ -537,10 +537,10 @@ proptest! {
         let serving = serving();
         let mut choices = choices.into_iter();
         let walked = walk(&serving, METHODS[method], PATHS[path], |state| {
-            // An error ends whatever it is that has not ended.
+            // When the choices are used up, choice 0 ends the request.
             any_event(&serving, state, choices.next().unwrap_or(0))
         });
-        // A file is sent to a client that asks for a file, or whose request was handed over to one.
+        // A file is sent to a client that asks for a file, or whose request was handed over to a file.
         let is_file = |outcome: &Outcome| {
             matches!(outcome, Outcome::Content(_, content::Answer::Resource(_)))
         };
