@@ -191,7 +191,7 @@ mod tests {
         let mut layer = Layer::new(true).unwrap();
         layer.allow_path(&at("read"), Access::READ).unwrap();
         layer.allow_path(&at("write"), Access::WRITE | Access::MAKE).unwrap();
-        // A file has no access for names.
+        // A rule for a file allows no names to be made.
         layer.allow_path(&at("none/a"), Access::MAKE).unwrap();
         let is_denied = |result: io::Result<()>| {
             result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)

@@ -42,14 +42,14 @@ use session::page::bare;
 use session::reason::Reason;
 use session::shell::{Complaint, Operator, Shell, kind};
 
-/// The time for the disk.
+/// The time for which a step waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most steps from a path to its response: the file, its fallback, the page of an error; and the same number for
 /// scripts.
 const STEPS_MAX: usize = 8;
 /// Descriptors for the files of one look.
 const DESCRIPTORS_MAX: usize = 64;
-/// The column of the values.
+/// The column in which the values begin.
 const COLUMN: usize = 14;
 /// The ticket of the only request.
 const TICKET: Ticket = Ticket { connection: 0, request: 0 };
