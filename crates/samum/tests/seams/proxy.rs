@@ -1923,8 +1923,8 @@ fn a_client_that_stops_reading_throttles_its_tunnel() {
                 let taken = (LEN / 2 - server.unreceived_bytes()) as u64;
                 // One pipe that is being sent, and one that waits. Memory that is being sent is in the buffer.
                 let held = if splice { 2 * RECEIVE } else { BUFFER };
-                // A receive ends before the exchange can stop it.
-                let most = held + 2 * socket_bytes + 20 * 1024;
+                // The receive that fills it, and one that ends before the stop.
+                let most = held + 2 * socket_bytes + 2 * 20 * 1024;
                 assert!(taken <= most, "{taken} of at most {most} were taken");
                 // The other half goes on.
                 client.peer.send(b"x");
