@@ -1,6 +1,7 @@
 //! A network whose listeners may speak TLS, over any other network. It takes the costly steps of handshakes.
 
 mod handshakes;
+mod quantum;
 mod queue;
 
 use core::cell::RefCell;

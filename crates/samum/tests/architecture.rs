@@ -114,6 +114,7 @@ const PURE: [&str; 88] = [
     "samum/src/guard.rs",
     "samum/src/handler/router/advance.rs",
     "samum/src/handler/router/state.rs",
+    "samum/src/secure/quantum.rs",
     "samum/src/secure/queue.rs",
     "interface/src/listening.rs",
     "interface/src/connections.rs",

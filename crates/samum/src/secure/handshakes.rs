@@ -15,6 +15,7 @@ use session::limits::ClientKey;
 use session::shell::kind;
 use tls::{Slot, Step, Steps, Wish};
 
+use super::quantum::Quantum;
 use super::queue::Queue;
 
 /// The most steps in each queue. One queue is for the worker, which takes so many in 0.15 s, and one for the helper, which
@@ -25,10 +26,6 @@ const WAITING_MAX: usize = 1024;
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The time between two looks for steps that have waited for so long.
 const LOOK: Duration = Duration::from_millis(250);
-/// The most time for steps in one worker turn. They get as much as the other parts of the turn took, but not more than this.
-const PART_MAX: Duration = Duration::from_micros(400);
-/// Connections that are closed in one worker turn because their steps were refused; the next turn closes the others.
-const REFUSALS_MAX: usize = 32;
 /// Steps that the helper has: one to take, and one to go on with while the worker looks for the next.
 const RUNNING_MAX: usize = 2;
 /// The time between two messages about refused connections.
@@ -49,7 +46,8 @@ pub(super) struct Handshakes {
     refused: VecDeque<Rc<Slot>>,
     /// The time for a look at what has waited for too long.
     look_at: Time,
-    turn: Turn,
+    /// What is left of the present worker turn.
+    quantum: Quantum,
     unsaid: Unsaid,
 }
 
@@ -63,15 +61,6 @@ enum Helper {
     Running(Beside<Step>),
     /// The system has no thread for it: the worker takes long steps, too.
     Impossible,
-}
-
-/// The part of the present worker turn that is for steps and refusals.
-#[derive(Debug, Default)]
-struct Turn {
-    /// The time at which the steps of this turn end; `None` until a step was taken.
-    until: Option<Time>,
-    /// Connections closed in this turn.
-    refusals: usize,
 }
 
 /// Refused connections that no message has reported yet.
@@ -106,7 +95,7 @@ impl Handshakes {
             running: VecDeque::new(),
             refused: VecDeque::new(),
             look_at: Time::from_nanos(0),
-            turn: Turn::default(),
+            quantum: Quantum::default(),
             unsaid: Unsaid::default(),
         }
     }
@@ -125,7 +114,7 @@ impl Handshakes {
     /// Ends the part of the present worker turn.
     #[inline]
     pub(super) fn end_turn(&mut self) {
-        self.turn = Turn::default();
+        self.quantum = Quantum::default();
     }
 
     /// The next outcome in this worker turn, until its time is over.
@@ -189,11 +178,10 @@ impl Handshakes {
         if let Some(text) = self.unsaid.next(now) {
             return Some(Outcome::Told(text));
         }
-        if self.turn.refusals == REFUSALS_MAX {
+        if self.refused.is_empty() || !self.quantum.take_refusal() {
             return None;
         }
         let slot = self.refused.pop_front()?;
-        self.turn.refusals += 1;
         Some(Outcome::Refused(slot.id()))
     }
 
@@ -222,7 +210,7 @@ impl Handshakes {
 
     /// Takes a step, if there is time.
     fn next_of_worker(&mut self, ring: &Ring, now: Time) -> Option<Outcome> {
-        if self.turn.until.is_some_and(|until| now >= until) {
+        if !self.quantum.has_time(now) {
             return None;
         }
         let next = match self.helper {
@@ -230,8 +218,7 @@ impl Handshakes {
             Helper::None | Helper::Running(_) => self.short.next(),
         };
         let (slot, step) = next?;
-        let part = now.since(ring.woke_at()).min(PART_MAX);
-        self.turn.until = self.turn.until.or(Some(now + part));
+        self.quantum.note_step(ring.woke_at(), now);
         slot.finish(step.take());
         Some(Outcome::Ready(slot.id()))
     }
