@@ -1,13 +1,15 @@
 //! Parses the command line, and converts it into a [`Config`].
 
+mod elsewhere;
+
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{ArgPredicate, PossibleValuesParser};
-use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
 use crate::machine::Machine;
@@ -35,10 +37,38 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Answers a command line that was refused, without the name of the program, if it has words of other servers or lacks its
+/// command.
+#[must_use]
+pub fn answer(arguments: &[OsString]) -> Option<String> {
+    let texts = arguments.iter().map(|text| text.to_str().map(str::to_owned));
+    elsewhere::answer(&texts.collect::<Option<Vec<_>>>()?, &Facts(Cli::command()))
+}
+
+/// The facts of this machine and of the parser.
+struct Facts(clap::Command);
+
+impl elsewhere::Facts for Facts {
+    fn takes_value(&self, flag: &str) -> Option<bool> {
+        let name = flag.strip_prefix("--")?;
+        let serve = self.0.find_subcommand("serve")?;
+        let flag = serve.get_arguments().find(|flag| flag.get_long() == Some(name))?;
+        Some(flag.get_action().takes_values())
+    }
+
+    fn is_command(&self, name: &str) -> bool {
+        name == "help" || self.0.find_subcommand(name).is_some()
+    }
+
+    fn is_directory(&self, path: &str) -> bool {
+        Path::new(path).is_dir()
+    }
+}
+
 /// A subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve a directory, or the sites of a configuration file, over HTTP
+    /// Serve a directory, or the sites of a configuration, over HTTP
     #[command(long_about = SERVE_ABOUT)]
     Serve(Box<Serve>),
     /// Check a configuration file, and print it with all defaults
@@ -51,19 +81,19 @@ pub enum Command {
     /// Have a running server load its configuration again
     #[command(long_about = RELOAD_ABOUT)]
     Reload(Reload),
-    /// Replace a running server by a new process, without losing a connection
+    /// Replace a running server, without losing a connection
     #[command(long_about = UPGRADE_ABOUT)]
     Upgrade(Upgrade),
     /// Ask a running server whether it is healthy
     #[command(long_about = HEALTH_ABOUT)]
     Health(Health),
-    /// Explain what a running server, or one with a configuration file, would do with a request
+    /// Explain what a server would do with a request
     #[command(long_about = EXPLAIN_ABOUT)]
     Explain(Explain),
-    /// Show the state of a running server's own TCP/IP stacks (--interface)
+    /// Show the state of a server's own TCP/IP stacks (--interface)
     #[command(long_about = STACK_ABOUT)]
     Stack(StackArgs),
-    /// Run another server so that its sendfile(2) does not wait for the disk
+    /// Run another server so that it does not wait for the disk
     #[command(long_about = PRELOAD_ABOUT)]
     Preload(PreloadArgs),
     /// Print a completion script for a shell
@@ -247,31 +277,75 @@ impl PreloadArgs {
     }
 }
 
-/// The arguments of `samum serve`.
+/// The heading of the flags for files.
+const FILES: &str = "Files and responses";
+/// The heading of the flags for logs and messages.
+const LOGS: &str = "Logs and messages";
+/// The heading of the flags for the process.
+const PROCESS: &str = "Process";
+/// The heading of the flags for limits and times.
+const LIMITS: &str = "Limits and times";
+/// The heading of the flags for interfaces with samum's own stack.
+const INTERFACE: &str = "Network interface";
+
+/// The arguments of `samum serve`. Those without a heading come first in the help text, and they alone are in the short one
+/// (`-h`).
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
-    /// The directory to serve. Nothing outside it can be reached, not even through symbolic links. If
-    /// another directory takes its place (a deploy), that is served within a second
+    /// The directory to serve
+    ///
+    /// Nothing outside it can be reached, not even through symbolic links. If another directory takes its place (a
+    /// deploy), that is served within a second.
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
 
-    /// Serve what a configuration file says. Flags that are keys of its `[server]` override them, and --log
-    /// and --log-format override the logs of all sites; other flags cannot be given beside it
+    /// Serve what a configuration file says
+    ///
+    /// Flags that are keys of its `[server]` override them, and --log and --log-format override the logs of all sites;
+    /// other flags cannot be given beside it.
     #[arg(long, value_name = "FILE", conflicts_with_all = DIRECTORY_FLAGS)]
     pub config: Option<PathBuf>,
 
-    /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, NAME:PORT for the first
-    /// address of a name (127.0.0.1 for localhost), PORT for all IPv4 addresses, or
-    /// unix:PATH, optionally followed by ,mode=660 and ,owner=USER:GROUP. May be repeated. With port 0
-    /// the kernel chooses a port. With --tls the default is 127.0.0.1:8443
+    /// The address to listen on
+    ///
+    /// ADDRESS:PORT, with an IPv6 address in brackets, NAME:PORT for the first address of a name (127.0.0.1 for
+    /// localhost), PORT for all IPv4 addresses, or unix:PATH, optionally followed by ,mode=660 and
+    /// ,owner=USER:GROUP. May be repeated. With port 0 the kernel chooses a port. With --tls the default is
+    /// 127.0.0.1:8443.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
     #[arg(default_value_if("tls", ArgPredicate::IsPresent, "127.0.0.1:8443"))]
     pub listen: Vec<Address>,
 
-    /// Speak TLS at all addresses but Unix sockets, with this certificate and its key: two files in the format PEM, or
-    /// one with both. `self-signed` makes a certificate in memory, for tests: browsers warn of it
-    #[arg(long, value_name = "CERT,KEY|self-signed", value_parser = value::tls)]
+    /// Speak TLS; `self-signed` is for tests
+    ///
+    /// It is spoken at all addresses but Unix sockets, with this certificate and its key: two files in the format PEM,
+    /// or one with both. `self-signed` makes a certificate in memory: browsers warn of it.
+    #[arg(long, value_name = "CERT,KEY", value_parser = value::tls)]
     pub tls: Option<Tls>,
+
+    /// List directories without an index file
+    ///
+    /// As HTML, or as JSON for clients that prefer it.
+    #[arg(long)]
+    pub listing: bool,
+
+    /// The file of a directory
+    ///
+    /// It is served for its directory; given several times, the first of them that there is.
+    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = value::index)]
+    pub index: Vec<String>,
+
+    /// The file where there is nothing
+    ///
+    /// It is served with status 200, such as /index.html of an application of a single page.
+    #[arg(long, value_name = "PATH", value_parser = rule::path)]
+    pub fallback: Option<String>,
+
+    /// The access log; `-` is standard output
+    ///
+    /// A file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard output, or `none` [default: none].
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<String>,
 
     /// The flags that are keys of `[server]`.
     #[command(flatten)]
@@ -281,82 +355,74 @@ pub struct Serve {
     #[command(flatten)]
     pub interface: InterfaceFlags,
 
-    /// The file that is served for its directory; given several times, the first of them that there is
-    #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = value::index)]
-    pub index: Vec<String>,
-
-    /// List directories that have no such file (HTML, or JSON for clients that prefer it)
-    #[arg(long)]
-    pub listing: bool,
-
     /// Which files stay in the page cache after they were read
     #[arg(long, value_enum, default_value_t = Cache::Popular, long_help = CACHE_HELP)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub cache: Cache,
 
     /// How the ETag of a file is made
     #[arg(long, value_enum, default_value_t = Etag::Stat, long_help = ETAG_HELP)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub etag: Etag,
 
     /// Prefetch at most this many bytes beyond those that a client has taken, less than 4 GiB (k, m, g for
     /// KiB, MiB, GiB)
     #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = value::readahead)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub readahead: u64,
 
-    /// The file that is served with status 200 where there is nothing, such as /index.html of an
-    /// application of a single page
-    #[arg(long, value_name = "PATH", value_parser = rule::path)]
-    pub fallback: Option<String>,
-
     /// Answer /a with a.html where there is no file a, and redirect /a.html to /a
-    #[arg(long)]
+    #[arg(long, help_heading = FILES, hide_short_help = true)]
     pub clean_urls: bool,
 
     /// The page for a status from 400 to 599, but 412 and 416, such as 404=/404.html. May be repeated
     #[arg(long, value_name = "STATUS=PATH", value_parser = rule::error_page)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub errors: Vec<(u16, String)>,
 
     /// A field that responses have, for all paths or for those that match a pattern; without a value,
     /// a field that they do not have. Those about caching, such as Cache-Control, are not for failures. May be
     /// repeated
     #[arg(long, value_name = "[PATTERN ]NAME: VALUE", value_parser = rule::header)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub headers: Vec<HeaderRule>,
 
     /// A media type for an extension, or for the whole name of a file, such as wasm=application/wasm. May be
     /// repeated
     #[arg(long, value_name = "EXTENSION=TYPE", value_parser = rule::media_type)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub types: Vec<(String, String)>,
 
     /// The media type of files whose names and extensions are not known
     #[arg(long, value_name = "TYPE", default_value = "application/octet-stream", value_parser = rule::media_value)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub default_type: String,
 
     /// The encoding that the media types of text files name; `none` if they name none
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = rule::charset)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub charset: String,
 
     /// Serve files and directories whose names begin with a dot, too; /.well-known/ is served anyway
-    #[arg(long)]
+    #[arg(long, help_heading = FILES, hide_short_help = true)]
     pub dotfiles: bool,
 
     /// The treatment of symbolic links
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = FILES, hide_short_help = true)]
     pub symlinks: Symlinks,
 
     /// Send a.css.br, a.css.zst or a.css.gz in place of a.css to clients that understand it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub precompressed: bool,
 
     /// A file of redirects: on each line a path, a target, and a status (301 unless it says another)
     #[arg(long, value_name = "FILE", long_help = REDIRECTS_HELP)]
+    #[arg(help_heading = FILES, hide_short_help = true)]
     pub redirects: Option<PathBuf>,
 
-    /// The access log: a file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard
-    /// output, or `none` [default: none]
-    #[arg(long, value_name = "FILE|-|none")]
-    pub log: Option<String>,
-
     /// The format of the access log [default: combined]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = LOGS, hide_short_help = true)]
     pub log_format: Option<LogFormat>,
 }
 
@@ -391,6 +457,19 @@ impl FromArgMatches for ServerFlags {
     }
 }
 
+/// The heading of a flag of the server; `None` if everybody needs it.
+fn heading(name: &str) -> Option<&'static str> {
+    match name {
+        "user" => None,
+        "error-format" => Some(LOGS),
+        "interface" | "frames" | "congestion" | "pcap" => Some(INTERFACE),
+        _ if ["max-", "timeout-", "rate-"].iter().any(|start| name.starts_with(start)) => {
+            Some(LIMITS)
+        }
+        _ => Some(PROCESS),
+    }
+}
+
 /// Describes a flag, whose values are read as those of its key.
 fn argument(flag: Flag) -> Arg {
     let with_default = |text: &str| match flag.default() {
@@ -404,6 +483,10 @@ fn argument(flag: Flag) -> Arg {
         .help(with_default(flag.summary()))
         .long_help(with_default(whole.strip_suffix('.').unwrap_or(whole)))
         .action(if flag.is_list() { ArgAction::Append } else { ArgAction::Set });
+    let argument = match heading(flag.name()) {
+        Some(heading) => argument.help_heading(heading).hide_short_help(true),
+        None => argument.help("The user that the server becomes"),
+    };
     let argument = if flag.has_commas() { argument.value_delimiter(',') } else { argument };
     // The key's description refers to a chapter of the reference.
     let argument =
@@ -421,24 +504,29 @@ fn argument(flag: Flag) -> Arg {
 pub struct InterfaceFlags {
     /// An address of the interface that the kernel does not have: samum answers ARP, neighbour discovery and ping
     /// for it. With a single --interface; may be repeated [default: the kernel's addresses]
-    #[arg(long, value_name = "ADDR/PREFIX", requires = "interface")]
+    #[arg(long, help_heading = INTERFACE, hide_short_help = true)]
+    #[arg(value_name = "ADDR/PREFIX", requires = "interface")]
     pub address: Vec<InterfaceAddress>,
 
     /// The router through which clients of other networks are answered, for addresses that the kernel does not
     /// have. May be given once for each version of IP [default: the station that the request came from]
-    #[arg(long, value_name = "ADDR", requires = "address")]
+    #[arg(long, help_heading = INTERFACE, hide_short_help = true)]
+    #[arg(value_name = "ADDR", requires = "address")]
     pub gateway: Vec<IpAddr>,
 
     /// The size at which a file of --pcap is followed by another one [default: 64m]
-    #[arg(long, value_name = "BYTES", value_parser = value::bytes, requires = "pcap")]
+    #[arg(long, help_heading = INTERFACE, hide_short_help = true)]
+    #[arg(value_name = "BYTES", value_parser = value::bytes, requires = "pcap")]
     pub pcap_size: Option<u64>,
 
     /// The number of files of --pcap that are kept [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(value::CAPTURE_FILES), requires = "pcap")]
+    #[arg(long, help_heading = INTERFACE, hide_short_help = true)]
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(value::CAPTURE_FILES), requires = "pcap")]
     pub pcap_files: Option<u16>,
 
     /// Record only frames from and to these addresses and ranges. May be repeated [default: all]
-    #[arg(long, value_name = "RANGE", value_parser = value::prefix, value_delimiter = ',', requires = "pcap")]
+    #[arg(long, help_heading = INTERFACE, hide_short_help = true)]
+    #[arg(value_name = "RANGE", value_parser = value::prefix, value_delimiter = ',', requires = "pcap")]
     pub pcap_peers: Vec<Prefix>,
 }
 
@@ -687,7 +775,6 @@ fn parse_address(text: &str) -> Result<Address, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser};
     use config::reference;
     use std::collections::BTreeMap;
 
@@ -726,6 +813,29 @@ mod tests {
                 "--{long}: {of_flag:?}, key: {of_key}"
             );
         }
+    }
+
+    #[test]
+    fn a_short_help_text_fits_one_screen_and_the_long_one_has_groups() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        let short = serve.render_help().to_string();
+        assert!(short.lines().count() <= 24, "{} lines:\n{short}", short.lines().count());
+        assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
+        for word in ["DIR", "--config", "--listen", "--tls", "--listing", "--user", "--log"] {
+            assert!(short.contains(word), "{word} in {short}");
+        }
+        let long = serve.render_long_help().to_string();
+        let heads = ["Options", FILES, LOGS, PROCESS, LIMITS, INTERFACE];
+        let places = heads.map(|head| {
+            long.find(&format!("\n{head}:\n")).unwrap_or_else(|| panic!("{head}:\n{long}"))
+        });
+        let all = command.render_help().to_string();
+        assert!(all.lines().count() <= 24, "{all}");
+        assert!(all.lines().all(|line| line.chars().count() <= 80), "{all}");
+        let options = &long[places[0]..*places[1..].iter().min().unwrap()];
+        assert!(options.contains("--listen") && !options.contains("--max-connections"), "{long}");
     }
 
     #[test]

@@ -10,11 +10,14 @@ use config::{Message, reference};
 use samum::cli::{Cli, Command, Explain, Health, ManPage, Reload, Serve, StackArgs, Upgrade};
 use samum::explain::{Question, explain_file};
 use samum::upgrade::Origin;
-use samum::{control_socket, preload, server};
+use samum::{cli, control_socket, preload, server};
 
 fn main() -> ExitCode {
-    // clap itself exits with 2 for invalid arguments, and with 0 for --help.
-    let result = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refuse(&error),
+    };
+    let result = match command {
         Command::Serve(arguments) => serve(arguments),
         Command::Check { file } => check(&file),
         Command::ConfigurationReference => print(reference::markdown().as_bytes()),
@@ -58,6 +61,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what a command line was answered with instead of being executed: an error, whose exit code is 2, or a help text.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    match cli::answer(&arguments).filter(|_| is_error) {
+        // If standard error is closed, the exit code alone reports the error.
+        Some(text) => drop(io::stderr().write_all(&logs::say::message(&text))),
+        None => drop(error.print()),
+    }
+    if is_error { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
 /// Serves until a signal stops it, or another process has replaced it.
@@ -118,7 +133,7 @@ fn man() -> Result<(), String> {
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
         clap_mangen::Man::new(command.clone()).render(page)?;
         for sub in command.get_subcommands().filter(|sub| {
-            ["serve", "check", "reload", "upgrade", "health", "stack", "preload"]
+            ["serve", "check", "reload", "upgrade", "health", "explain", "stack", "preload"]
                 .contains(&sub.get_name())
         }) {
             let man = clap_mangen::Man::new(sub.clone());

@@ -92,6 +92,16 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
         (&["serve", "--log-format", "xml"], "combined"),
         (&["serve", "a", "b"], "unexpected argument"),
         (&["sreve"], "serve"),
+        (&["--port", "8000"], "no `--port`: `samum serve DIR --listen 127.0.0.1:8000`"),
+        (&["serve", "--port", "8000"], "`samum serve DIR --listen 127.0.0.1:8000`"),
+        (&["/"], "samum: a command is missing: `samum serve /`"),
+        (&["--list"], "`samum serve DIR --listing`"),
+        (&["-p", "80"], "`samum serve DIR --listen 127.0.0.1:80`"),
+        (&["-l", "/"], "`samum serve / --listing`"),
+        (&["serve", "-d", "/"], "no `-d`: `samum serve /`"),
+        (&["-s", "reload"], "`samum reload`"),
+        (&["-m", "http.server", "8000"], "`samum serve DIR --listen 127.0.0.1:8000`"),
+        (&["--port", "\u{1b}[2J"], "samum serve DIR --listen '127.0.0.1:\\u{1b}[2J'"),
         (&[], "Usage"),
     ] {
         let (code, _, stderr) = samum(args);
