@@ -4,6 +4,7 @@ mod foreign;
 
 use core::fmt;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use std::sync::Arc;
 use toml::de::DeTable;
 
 use super::draft::{Draft, Thing};
+use super::expand::{self, Reference};
 use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
-use super::{Address, Config, Pattern, Server, keys, resolve};
+use super::{Address, Config, Pattern, Secrets, Server, keys, resolve};
 use crate::errno::words;
 
 /// Files that are read, with those that they include.
@@ -22,6 +24,8 @@ const FILES_MAX: usize = 16_384;
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Files that include each other in a row.
 const DEPTH_MAX: usize = 8;
+/// The variable of the environment with the directory of the files of `${file:…}`, which a unit's `LoadCredential=` sets.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
 /// The things outside the files that a configuration depends on.
 pub trait Environment {
@@ -37,6 +41,11 @@ pub trait Environment {
     /// The addresses of the sockets that a service manager has passed to the server, with their names.
     fn passed(&self) -> &[(String, Address)] {
         &[]
+    }
+
+    /// Returns the value of a variable of the environment, if it is set.
+    fn variable(&self, _name: &str) -> Option<OsString> {
+        None
     }
 
     /// Returns the bytes of a file.
@@ -65,6 +74,8 @@ pub struct Loaded {
     /// A hash of the names and bytes of all files, as hexadecimal digits; `None` without files.
     pub digest: Option<String>,
     sources: Vec<Source>,
+    /// The files of `${file:…}`.
+    values: Vec<PathBuf>,
     places: HashMap<Thing, Span>,
 }
 
@@ -72,25 +83,28 @@ impl Loaded {
     /// A configuration that is in no file.
     #[must_use]
     pub fn of(config: Config) -> Self {
-        let (warnings, sources, places) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { config, warnings, digest: None, sources, places }
+        let (warnings, sources, values, places) = Default::default();
+        Self { config, warnings, digest: None, sources, values, places }
     }
 
     /// The paths of all files that were read, as they were named: relative ones begin at the working directory.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.sources.iter().map(|source| source.path.as_path())
+        let sources = self.sources.iter().map(|source| source.path.as_path());
+        sources.chain(self.values.iter().map(PathBuf::as_path))
     }
 
     /// Makes an error about a thing, at the first position that names it.
     #[must_use]
     pub fn error(&self, thing: &Thing, text: &str) -> Message {
-        Message::error(self.places.get(thing).copied(), text, &self.sources)
+        let text = self.config.secrets.conceal(text);
+        Message::error(self.places.get(thing).copied(), &text, &self.sources)
     }
 
     /// Makes a warning about a thing, in the same way.
     #[must_use]
     pub fn warning(&self, thing: &Thing, text: &str) -> Message {
-        Message::warning(self.places.get(thing).copied(), text, &self.sources)
+        let text = self.config.secrets.conceal(text);
+        Message::warning(self.places.get(thing).copied(), &text, &self.sources)
     }
 }
 
@@ -109,6 +123,7 @@ pub fn load(path: &Path, environment: &mut dyn Environment) -> Result<Loaded, Er
     let mut loader = Loader {
         environment,
         sources: Vec::new(),
+        values: Vec::new(),
         seen: HashMap::new(),
         bytes_left: BYTES_MAX,
         draft: Draft::new(server),
@@ -116,20 +131,24 @@ pub fn load(path: &Path, environment: &mut dyn Environment) -> Result<Loaded, Er
         hash: blake3::Hasher::new(),
     };
     loader.load(path, None, 0);
-    let Loader { sources, draft, mut notes, hash, .. } = loader;
-    let (config, places) = resolve::resolve(draft, &mut notes);
+    let Loader { sources, values, draft, mut notes, hash, .. } = loader;
+    let (mut config, places) = resolve::resolve(draft, &mut notes);
+    notes.conceal();
+    config.secrets = core::mem::take(&mut notes.secrets);
     let (errors, warnings) = notes.into_messages(&sources);
     if !errors.is_empty() {
         return Err(Errors(errors));
     }
     let digest = Some(hash.finalize().to_hex().to_string());
-    Ok(Loaded { config, warnings, digest, sources, places })
+    Ok(Loaded { config, warnings, digest, sources, values, places })
 }
 
 /// The state of [`load`].
 struct Loader<'a> {
     environment: &'a mut dyn Environment,
     sources: Vec<Source>,
+    /// The files of `${file:…}`.
+    values: Vec<PathBuf>,
     /// The files that were read, or are being read, by their canonical paths.
     seen: HashMap<PathBuf, IncludeState>,
     bytes_left: u64,
@@ -208,7 +227,7 @@ impl Loader<'_> {
         if let Some(at) = invalid {
             return self.notes.error(Span::new(file, at..at), "the file is not UTF-8");
         }
-        let (document, errors) = DeTable::parse_recoverable(&text);
+        let (mut document, errors) = DeTable::parse_recoverable(&text);
         if !errors.is_empty()
             && let Some((whose, place)) = foreign::recognize(&text)
         {
@@ -234,8 +253,24 @@ impl Loader<'_> {
             return;
         }
         let directory = absolute.parent().unwrap_or_else(|| Path::new("/"));
+        let Self { environment, values, bytes_left, notes, .. } = self;
+        let mut secrets = Secrets::default();
+        let mut find = |reference: Reference<'_>| match reference {
+            Reference::Variable { name, default } => variable(&**environment, name, default),
+            Reference::File(name) => {
+                let path = path_of(&**environment, name)?;
+                let bytes_max = expand::FILE_BYTES_MAX.min(*bytes_left);
+                let value = content(&mut **environment, &path, bytes_max)?;
+                *bytes_left -= value.len() as u64;
+                secrets.add(&value);
+                values.push(path);
+                Ok(value)
+            }
+        };
+        let texts = expand::expand(document.get_mut(), file, notes, &mut find);
+        notes.secrets.extend(secrets);
         let passed = self.environment.passed();
-        let origin = Origin { file, directory, passed };
+        let origin = Origin { file, directory, passed, texts: &texts };
         let table = Table::new(document.get_ref(), Span::start(file), origin);
         keys::read_file(&mut self.draft, table, &mut self.notes);
     }
@@ -280,6 +315,55 @@ impl Loader<'_> {
         }
         names.iter().map(|name| directory.join(name)).collect()
     }
+}
+
+/// Returns the value of a variable of the environment.
+fn variable(
+    environment: &dyn Environment,
+    name: &str,
+    default: Option<&str>,
+) -> Result<String, String> {
+    let value = environment.variable(name);
+    match (value.filter(|value| default.is_none() || !value.is_empty()), default) {
+        (Some(value), _) => value
+            .into_string()
+            .map_err(|_| format!("the value of the variable `{name}` is not UTF-8")),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => Err(format!(
+            "the environment has no variable `{name}`: set it, or write a default (`${{{name}:-…}}`); `$${{{name}}}` is the \
+             text itself"
+        )),
+    }
+}
+
+/// Returns the path of a file of `${file:…}`.
+fn path_of(environment: &dyn Environment, name: &str) -> Result<PathBuf, String> {
+    if name.starts_with('/') {
+        return Ok(name.into());
+    }
+    match environment.variable(CREDENTIALS).filter(|directory| !directory.is_empty()) {
+        Some(directory) => Ok(Path::new(&directory).join(name)),
+        None => Err(format!(
+            "`${{file:{name}}}` is a file in the directory ${CREDENTIALS}, and that is not set: write `LoadCredential=` into the \
+             unit, or an absolute path"
+        )),
+    }
+}
+
+/// Returns the content of a file of `${file:…}`, without the end of its last line.
+fn content(
+    environment: &mut dyn Environment,
+    path: &Path,
+    bytes_max: u64,
+) -> Result<String, String> {
+    let cannot = |why: &str| format!("cannot read {}: {why}", path.display());
+    let bytes = environment.read(path, bytes_max).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => cannot("a value has 64 KiB at most"),
+        _ => cannot(&explain(&error)),
+    })?;
+    let text = String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8"))?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
 fn explain(error: &io::Error) -> String {

@@ -8,10 +8,11 @@ use toml::de::DeTable;
 
 use super::Server;
 use super::draft::Draft;
+use super::expand::Texts;
 use super::keys::{self, ACCOUNT, BYTES, PREFIXES, Row, SECONDS};
 use super::message::{Notes, Span};
 use super::node::{Origin, Table};
-use super::value::quoted;
+use super::value::exact;
 
 /// A key of `[server]` as a flag.
 #[derive(Clone, Copy, Debug)]
@@ -97,13 +98,15 @@ impl Flag {
     /// A sentence about the fault of the value.
     pub fn set(self, server: &mut Server, values: &[impl AsRef<str>]) -> Result<(), String> {
         let number = |value: &str| self.row.kind == "number" && value.parse::<u32>().is_ok();
-        let element = |value: &str| if number(value) { value.to_owned() } else { quoted(value) };
+        let element = |value: &str| if number(value) { value.to_owned() } else { exact(value) };
         let elements: Vec<_> = values.iter().map(|value| element(value.as_ref())).collect();
         let text =
             if self.is_list() { format!("[{}]", elements.join(", ")) } else { elements.concat() };
         let line = format!("{} = {text}", self.row.name);
         let table = DeTable::parse(&line).map_err(|error| error.message().to_owned())?;
-        let origin = Origin { file: 0, directory: Path::new(""), passed: &[] };
+        let (directory, texts) = (Path::new(""), Texts::default());
+        // A shell has replaced the variables of the environment.
+        let origin = Origin { file: 0, directory, passed: &[], texts: &texts };
         let table = Table::new(table.get_ref(), Span::start(0), origin);
         let (mut draft, mut notes) = (Draft::new(server.clone()), Notes::default());
         keys::read_server(&mut draft, table, &mut notes);

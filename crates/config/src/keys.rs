@@ -32,7 +32,9 @@ mod top;
 use super::draft::Draft;
 use super::message::{Notes, Span};
 use super::node::{Node, Table};
-use super::{Rate, Route, Server, Site, suggest};
+use super::{Rate, Route, Secrets, Server, Site, suggest};
+use crate::secrets::HIDDEN;
+use crate::value::quoted;
 use cgi::CGI;
 use elsewhere::Word;
 use fastcgi::FASTCGI;
@@ -72,6 +74,14 @@ impl<R, W> Key<R, W> {
     const fn row(&self) -> Row {
         let &Self { name, kind, default, example, doc, .. } = self;
         Row { name, kind, default, example, doc }
+    }
+
+    /// Reads a value, and notes whether it has a secret.
+    fn read(&self, to: &mut R, node: Node<'_>, notes: &mut Notes) {
+        if node.has_secrets() && node.is_secret() {
+            notes.secrets.add_key(self.name);
+        }
+        (self.read)(to, node, notes);
     }
 }
 
@@ -123,7 +133,7 @@ fn read_keys<R, W>(
 ) {
     for (name, place, node) in table.entries() {
         match find(keys, name) {
-            Some(key) => (key.read)(to, node, notes),
+            Some(key) => key.read(to, node, notes),
             None => unknown(name, title, names(keys), place, notes),
         }
     }
@@ -203,29 +213,29 @@ fn set<T>(to: &mut T, value: Option<T>) {
     }
 }
 
-/// Writes the lines of `[server]`.
-pub(super) fn write_server(server: &Server) -> String {
-    lines(SERVER, server)
+/// Writes the lines of `[server]`, without the secrets that are given.
+pub(super) fn write_server(server: &Server, secrets: &Secrets) -> String {
+    lines(SERVER, server, secrets)
 }
 
 /// Writes the lines of a site without its routes, but with what these have in common.
-pub(super) fn write_site(site: &Site) -> String {
-    let errors = errors_text(&site.errors).map(|text| format!("errors = {text}\n"));
+pub(super) fn write_site(site: &Site, secrets: &Secrets) -> String {
+    let errors = errors_text(&site.errors).map(|text| line("errors", &text, secrets));
     let requests = shared_requests(site);
     let limits = requests.map(|rate| {
         let text = requests_text(Some(rate));
-        format!("limits = {{ requests-per-ip = {text} }}\n")
+        line("limits", &format!("{{ requests-per-ip = {text} }}"), secrets)
     });
-    lines(SITE, site) + &errors.unwrap_or_default() + &limits.unwrap_or_default()
+    lines(SITE, site, secrets) + &errors.unwrap_or_default() + &limits.unwrap_or_default()
 }
 
 /// Writes the lines of a route of a site.
-pub(super) fn write_route(site: &Site, route: &Route) -> String {
+pub(super) fn write_route(site: &Site, route: &Route, secrets: &Secrets) -> String {
     let mut route = route.clone();
     // It says itself that it does not have that of its site.
     route.limits.has_own_requests |=
         route.limits.requests.is_none() && shared_requests(site).is_some();
-    lines(ROUTE, &route) + &lines(SHARED, &route)
+    lines(ROUTE, &route, secrets) + &lines(SHARED, &route, secrets)
 }
 
 /// The limit on requests that routes of a site have from it.
@@ -234,9 +244,17 @@ fn shared_requests(site: &Site) -> Option<Rate> {
     shared.find_map(|route| route.limits.requests)
 }
 
-fn lines<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
-    let line = |key: &Key<R, W>| Some(format!("{} = {}\n", key.name, (key.write)(from)?));
+fn lines<R, W>(keys: &'static [Key<R, W>], from: &W, secrets: &Secrets) -> String {
+    let line = |key: &Key<R, W>| Some(line(key.name, &(key.write)(from)?, secrets));
     keys.iter().filter_map(line).collect()
+}
+
+/// The line of a key. A value with a secret is not shown, in whatever form the secret is in it.
+fn line(name: &str, value: &str, secrets: &Secrets) -> String {
+    if secrets.has_key(name) {
+        return format!("{name} = {}\n", quoted(HIDDEN));
+    }
+    format!("{name} = {}\n", secrets.conceal(value))
 }
 
 fn inline_text<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {

@@ -1,8 +1,8 @@
 //! The configuration of the server: files are read into values, checked as a whole, and printed.
 //!
 //! [`file::load`] reads the files of an [`Environment`](file::Environment), its only access to the world. It makes a
-//! [`Config`] of them or a list of [messages](Message). [`print::to_toml`] writes a `Config` as a file again, and
-//! [`reference::markdown`] writes the documentation of all keys.
+//! [`Config`] of them or a list of [messages](Message). [`print::to_toml`] writes a `Config` as a file again,
+//! [`print::shown`] writes it without its secrets, and [`reference::markdown`] writes the documentation of all keys.
 //!
 //! The tables of keys (`keys/`) drive the parser, which makes of a file a draft with the line of each value. The
 //! printed configuration and the documentation are made of the same tables. A route begins as a copy of its site's
@@ -19,6 +19,7 @@ mod access;
 mod address;
 mod draft;
 pub mod errno;
+mod expand;
 pub mod file;
 pub mod flags;
 mod interface;
@@ -33,6 +34,7 @@ mod request_header;
 mod resolve;
 pub mod route;
 pub mod rule;
+mod secrets;
 pub mod site;
 mod suggest;
 pub mod text;
@@ -60,6 +62,7 @@ pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use message::Message;
 pub use pattern::Pattern;
 pub use request_header::RequestHeader;
+pub use secrets::Secrets;
 pub use tls::{Https, Tls, TlsClients, TlsFiles, TlsProfile};
 pub use upstream::server_address;
 pub use upstream::{
@@ -77,6 +80,8 @@ pub struct Config {
     pub server: Server,
     /// The sites; at least one.
     pub sites: Vec<Site>,
+    /// The values that no output shows.
+    pub secrets: Secrets,
 }
 
 impl Config {
@@ -120,7 +125,7 @@ impl Config {
             errors: BTreeMap::new(),
             routes: vec![route],
         };
-        Self { server, sites: vec![site] }
+        Self { server, sites: vec![site], secrets: Secrets::default() }
     }
 }
 

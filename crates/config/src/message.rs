@@ -2,9 +2,11 @@
 
 use core::fmt;
 use core::ops::Range;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::secrets::Secrets;
 use crate::text::plain;
 
 /// Errors, and warnings, that are kept; the others are counted.
@@ -44,6 +46,8 @@ struct Note {
 pub(super) struct Notes {
     errors: List,
     warnings: List,
+    /// The values that no output shows.
+    pub(super) secrets: Secrets,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +136,16 @@ impl Notes {
     /// Adds a warning whose text goes on with `at FILE:LINE`.
     pub(super) fn warning_beside(&mut self, place: Span, text: impl Into<String>, other: Span) {
         self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
+    }
+
+    /// Replaces the values that no output shows.
+    pub(super) fn conceal(&mut self) {
+        let secrets = &self.secrets;
+        for note in self.errors.notes.iter_mut().chain(&mut self.warnings.notes) {
+            if let Cow::Owned(text) = secrets.conceal(&note.text) {
+                note.text = text;
+            }
+        }
     }
 
     /// The text of the first error, without its position.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::expand::{Expanded, Texts};
 use super::message::{Notes, Span};
 use super::{Address, value};
 
@@ -18,6 +19,8 @@ pub(super) struct Origin<'a> {
     pub(super) directory: &'a Path,
     /// The addresses of the sockets that a service manager has passed, with their names.
     pub(super) passed: &'a [(String, Address)],
+    /// The texts of the file in which something was replaced.
+    pub(super) texts: &'a Texts,
 }
 
 /// Finds the address of the only passed socket with a name.
@@ -40,6 +43,8 @@ fn passed_address(passed: &[(String, Address)], name: &str) -> Result<Address, S
 pub(super) struct Node<'a> {
     value: &'a DeValue<'a>,
     pub(super) place: Span,
+    /// The offset at which it begins.
+    start: usize,
     origin: Origin<'a>,
 }
 
@@ -71,7 +76,36 @@ impl<'a> Table<'a> {
 
 impl<'a> Node<'a> {
     pub(super) fn new(value: &'a Spanned<DeValue<'a>>, origin: Origin<'a>) -> Self {
-        Self { value: value.get_ref(), place: Span::new(origin.file, value.span()), origin }
+        let (place, start) = (Span::new(origin.file, value.span()), value.span().start);
+        Self { value: value.get_ref(), place, start, origin }
+    }
+
+    /// The value as a text in which something was replaced, if it is one.
+    fn expanded(self) -> Option<&'a Expanded> {
+        self.origin.texts.get(self.start).filter(|_| self.value.is_str())
+    }
+
+    /// Returns true if nothing could take the place of a reference in it, which was reported.
+    fn has_failed(self) -> bool {
+        self.expanded().is_some_and(|expanded| expanded.template.is_none())
+    }
+
+    /// Returns true if it, or a value in it, has the content of a file.
+    pub(super) fn is_secret(self) -> bool {
+        match self.value {
+            DeValue::Array(array) => {
+                array.iter().any(|value| Node::new(value, self.origin).is_secret())
+            }
+            DeValue::Table(table) => {
+                table.iter().any(|(_, value)| Node::new(value, self.origin).is_secret())
+            }
+            _ => self.expanded().is_some_and(|expanded| expanded.is_secret),
+        }
+    }
+
+    /// Returns true if a value of the file has the content of another file.
+    pub(super) const fn has_secrets(self) -> bool {
+        self.origin.texts.has_secrets()
     }
 
     /// The value as a text, if it is one.
@@ -92,6 +126,9 @@ impl<'a> Node<'a> {
     }
 
     fn expected(self, what: &str, notes: &mut Notes) {
+        if self.has_failed() {
+            return;
+        }
         let found = match self.value {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a whole number",
@@ -111,11 +148,24 @@ impl<'a> Node<'a> {
         notes: &mut Notes,
     ) -> Option<T> {
         match self.value {
+            DeValue::String(_) if self.has_failed() => None,
             DeValue::String(text) => read(text).map_err(|why| notes.error(self.place, why)).ok(),
             _ => {
                 self.expected("a string", notes);
                 None
             }
+        }
+    }
+
+    /// As `text`, for a text in which two dollars stand for one.
+    pub(super) fn template<T>(
+        self,
+        read: impl FnOnce(&str) -> Result<T, String>,
+        notes: &mut Notes,
+    ) -> Option<T> {
+        match self.expanded().and_then(|expanded| expanded.template.as_deref()) {
+            Some(template) => read(template).map_err(|why| notes.error(self.place, why)).ok(),
+            None => self.text(read, notes),
         }
     }
 
@@ -136,6 +186,7 @@ impl<'a> Node<'a> {
         notes: &mut Notes,
     ) -> Option<T> {
         let text = match self.value {
+            DeValue::String(_) if self.has_failed() => return None,
             DeValue::String(text) => text.as_ref().to_owned(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
             DeValue::Float(number) => number.as_str().to_owned(),
@@ -160,11 +211,16 @@ impl<'a> Node<'a> {
         notes: &mut Notes,
     ) -> Option<i64> {
         let what = format!("a whole number from {} to {}{other}", range.start(), range.end());
-        let DeValue::Integer(number) = self.value else {
-            self.expected(&what, notes);
-            return None;
+        let number = match self.value {
+            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()),
+            DeValue::String(text) if self.expanded().is_some() && !self.has_failed() => {
+                text.parse()
+            }
+            _ => {
+                self.expected(&what, notes);
+                return None;
+            }
         };
-        let number = i64::from_str_radix(number.as_str(), number.radix());
         let number = number.ok().filter(|number| range.contains(number));
         if number.is_none() {
             notes.error(self.place, format!("expected {what}"));
@@ -174,7 +230,10 @@ impl<'a> Node<'a> {
 
     /// Returns true or false.
     pub(super) fn flag(self, notes: &mut Notes) -> Option<bool> {
-        let flag = self.value.as_bool();
+        let flag = match self.value {
+            DeValue::String(text) if self.expanded().is_some() => text.parse().ok(),
+            value => value.as_bool(),
+        };
         if flag.is_none() {
             self.expected("true or false", notes);
         }

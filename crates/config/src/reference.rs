@@ -60,6 +60,30 @@ route is answered 404.
 
 **Relative paths in the file system** begin at the directory of the configuration file that contains them.
 
+**Variables of the environment** can stand in each text: `${NAME}`, or `${NAME:-default}` for a value where the variable is not set or
+empty. Their names have capitals, digits and underscores. A number, and `true` or `false`, can be written as such a text: `threads = "${THREADS:-4}"`. A
+variable that is not set is an error.
+
+**The content of a file** stands for `${file:NAME}`, without the end of its last line: 64 KiB of UTF-8 at most. NAME begins at the directory
+`$CREDENTIALS_DIRECTORY`, which `LoadCredential=` of a unit sets, or is an absolute path. `samum check` and `samum explain` show `…` in its place.
+Outside of the unit `samum check` needs the variable, too: `CREDENTIALS_DIRECTORY=/etc/samum/secrets samum check FILE`.
+
+```toml
+[server]
+max-connections = "${MAX_CONNECTIONS:-10000}"
+
+[[site]]
+listen = ["127.0.0.1:${APP_PORT}"]
+
+  [[site.route]]
+  proxy = "http://${APP_HOST:-127.0.0.1}:3000"
+  request-headers = { Authorization = "Bearer ${file:token}", X-Client = "${client}" }
+```
+
+What comes in is a value, and never TOML: no quote ends the text, and no variable is looked for in it. Names in small letters are variables of a request,
+which only `request-headers` and formats of logs have. `$${NAME}` is the text `${NAME}`. The environment is that of the server's start,
+also for `samum reload` and `samum upgrade`; files are read anew.
+
 **Flags** beside `--config`:
 
 - A flag with the name of a key of `[server]` overrides the key.
@@ -72,7 +96,8 @@ route is answered 404.
 - warns of probable mistakes: routes and sites that no request reaches, patterns that match nothing, keys that do nothing;
 - opens the directories and the logs for a moment, and binds the addresses without listening;
 - checks that the control socket can be made, that the interfaces exist, and that the workers have enough descriptors;
-- prints the configuration with all defaults and exits with 0 if there was no error, else with 1.
+- prints the configuration with all defaults and exits with 0 if there was no error, else with 1. `…` stands for the values of
+  `request-headers` and `environment`.
 
 An address that another process uses is an error. It is only a warning if the other process is probably a running samum: that process lets
 other servers of its user share the address, or a server answers at `control`.

@@ -3,6 +3,7 @@
 use http1::Limits;
 
 use super::rule;
+use super::secrets::HIDDEN;
 use super::variable::{Piece, Scope, Variable, pieces};
 
 /// A field of requests that are passed on.
@@ -64,6 +65,11 @@ impl RequestHeader {
             check_host(&pieces)?;
         }
         Ok(Self { name, text, pieces })
+    }
+
+    /// The field with a value that is not shown.
+    pub(super) fn hidden(&self) -> Self {
+        Self { name: self.name.clone(), text: HIDDEN.to_owned(), pieces: Vec::new() }
     }
 
     /// Checks a name.

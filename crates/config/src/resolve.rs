@@ -7,7 +7,7 @@ use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Span};
 use super::{
     Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen, LogTarget, Pattern,
-    Redirect, Route, SCRIPT_SUFFIX, Server, Site, keys, value,
+    Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -35,7 +35,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     let mut places = HashMap::from_iter(draft.server_things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
-    (Config { server: draft.server, sites }, places)
+    (Config { server: draft.server, sites, secrets: Secrets::default() }, places)
 }
 
 /// Notes the first position of each thing that a site names.

@@ -12,7 +12,8 @@ use ring::Choice;
 use sendfile::{Caching, Window};
 
 use super::{
-    Account, Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, rule, suggest,
+    Account, Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, expand, rule,
+    suggest,
 };
 use crate::site;
 
@@ -629,8 +630,13 @@ pub(super) fn variable(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The text as a string of TOML.
+/// The text as a string of a configuration file.
 pub(super) fn quoted(text: &str) -> String {
+    exact(&expand::literal(text))
+}
+
+/// The text as a string of TOML, in which a reference stays one.
+pub(super) fn exact(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for char in text.chars() {

@@ -22,7 +22,8 @@ use logs::location::Location;
 /// The result of a check that found no error.
 #[derive(Debug)]
 pub struct Checked {
-    /// The certificates that clients see, as comments, and the configuration with all defaults, as TOML.
+    /// The certificates that clients see, as comments, and the configuration with all defaults, as TOML. `…` stands for
+    /// values that may be secret.
     pub text: String,
     /// Probable mistakes.
     pub warnings: Vec<Message>,
@@ -59,10 +60,12 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
         return Err(Errors(errors));
     }
     // A server compares some values with others when it prepares the configuration.
-    let snapshot = Snapshot::new(&loaded.config)?;
+    let secrets = &loaded.config.secrets;
+    let snapshot = Snapshot::new(&loaded.config);
+    let snapshot = snapshot.map_err(|why| secrets.conceal(&why).into_owned())?;
     shares::have_descriptors(&loaded.config.server, &snapshot)?;
-    let seen: String = seen.iter().map(|line| format!("# {line}\n")).collect();
-    let text = print::to_toml(&loaded.config);
+    let seen: String = seen.iter().map(|line| format!("# {}\n", secrets.conceal(line))).collect();
+    let text = print::shown(&loaded.config);
     let text = if seen.is_empty() { text } else { format!("{seen}\n{text}") };
     Ok(Checked { text, warnings })
 }

@@ -127,7 +127,8 @@ const CHECK_ABOUT: &str = "Check a configuration file, and print it with all def
     directories and logs are opened, certificates and keys are read, the addresses are bound and let go, and the control socket, the interfaces and the \
     limit of descriptors are looked at. An address in use is an error, unless \
     the server that has it shares it, or answers at the control socket of the configuration: then it is probably \
-    the samum that runs, and the check warns only. Exits with 0, or with 1 if there was an error.";
+    the samum that runs, and the check warns only. Values of request-headers and of environment, and those \
+    from `${file:NAME}`, are printed as `…`. Exits with 0, or with 1 if there was an error.";
 
 const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \

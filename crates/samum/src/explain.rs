@@ -121,8 +121,9 @@ impl Question {
 /// Those of the file, or a sentence for the operator.
 pub fn explain_file(file: &Path, question: &Question) -> Result<String, Errors> {
     let loaded = file::load(file, &mut Machine::new()?)?;
-    let snapshot = Arc::new(Snapshot::new(&loaded.config)?);
-    Ok(explain(snapshot, &question.parts()?)?)
+    let snapshot = Snapshot::new(&loaded.config);
+    let snapshot = snapshot.map_err(|why| loaded.config.secrets.conceal(&why).into_owned())?;
+    Ok(explain(Arc::new(snapshot), &question.parts()?)?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The machine on which a configuration is used, as the files of the configuration need it.
 
+use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
@@ -44,6 +45,10 @@ impl Environment for Machine {
 
     fn threads(&self) -> usize {
         Self::workers()
+    }
+
+    fn variable(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
     }
 
     fn passed(&self) -> &[(String, Address)] {

@@ -9,13 +9,13 @@ use ring::Choice;
 use sendfile::{Caching, Policy, Window};
 
 use super::*;
-use crate::print::to_toml;
+use crate::print::{shown, to_toml};
 use crate::{
     Access, Account, Action, Address, Balance, Capture, Cgi, Confine, Congestion, ErrorFormat,
     FileRules, Files, FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https,
-    Interface, Limits, Listen, Log, LogFormat, LogTarget, OwnFormat, Peers, Protocol, Rate,
+    Interface, Limits, Listen, Log, LogFormat, LogTarget, OwnFormat, Peers, Piece, Protocol, Rate,
     Redirect, RequestHeader, Route, Sample, ServerAddress, ServerUrl, Site, StatusSet, Symlinks,
-    Tags, Tls, TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, value,
+    Tags, Tls, TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, Variable, value,
 };
 
 /// Files in memory.
@@ -1009,7 +1009,11 @@ fn certificates_have_their_keys() {
         let site = with_tls(&format!("tls = {value}"));
         let tls = Tls { pairs: expected, ..Tls::default() };
         assert_eq!(site.tls.as_ref(), Some(&tls), "{value}");
-        let text = to_toml(&Config { server: Server::default(), sites: vec![site.clone()] });
+        let text = to_toml(&Config {
+            server: Server::default(),
+            sites: vec![site.clone()],
+            secrets: Secrets::default(),
+        });
         assert!(text.contains(&format!("\ntls = {printed}\n")), "{text}");
         assert_eq!(config(&text).sites, [site]);
     }
@@ -1073,7 +1077,11 @@ fn a_site_says_what_becomes_of_requests_without_tls() {
     assert_eq!((site.https, site.hsts), (Https::Allow, None));
     for (seconds, printed) in [(15_552_000, "\"180d\""), (3600, "3600"), (86_401, "86401")] {
         let site = with_tls(&format!("tls = 'self-signed'\nhsts = {seconds}"));
-        let text = to_toml(&Config { server: Server::default(), sites: vec![site.clone()] });
+        let text = to_toml(&Config {
+            server: Server::default(),
+            sites: vec![site.clone()],
+            secrets: Secrets::default(),
+        });
         assert!(text.contains(&format!("\nhsts = {printed}\n")), "{text}");
         assert_eq!(config(&text).sites, [site]);
     }
@@ -1701,7 +1709,7 @@ proptest! {
 
     #[test]
     fn what_is_printed_means_the_same(server in server(), sites in sites()) {
-        let config = Config { server, sites };
+        let config = Config { server, sites, secrets: Secrets::default() };
         let text = to_toml(&config);
         let read = match load_text(&text) {
             Ok(loaded) => {
@@ -1765,4 +1773,213 @@ fn a_listener_can_have_the_address_of_a_socket_that_was_passed() {
         let error = listen(name).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
+}
+
+/// Files in memory, and an environment.
+struct World(Fake, BTreeMap<&'static str, OsString>);
+
+impl Environment for World {
+    fn working_directory(&self) -> &Path {
+        self.0.working_directory()
+    }
+    fn threads(&self) -> usize {
+        1
+    }
+    fn canonical(&mut self, path: &Path) -> PathBuf {
+        self.0.canonical(path)
+    }
+    fn variable(&self, name: &str) -> Option<OsString> {
+        self.1.get(name).cloned()
+    }
+    fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+        self.0.read(path, bytes_max)
+    }
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<String>> {
+        self.0.list(directory)
+    }
+}
+
+/// Loads a file in an environment with some variables and files.
+fn load_in_world(text: &str) -> Result<Loaded, Errors> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let long = "x".repeat(64 * 1024);
+    let files = [
+        ("/etc/a.toml", text),
+        ("/run/credentials/token", "s3cr$t-${APP_PORT}\n"),
+        ("/run/credentials/threads", "7\r\n"),
+        ("/run/credentials/long", &*long),
+        ("/run/credentials/longer", &format!("{long}y")),
+        ("/srv/name", "/srv/hidden-place"),
+    ];
+    let variables = [
+        ("APP_PORT", OsString::from("8000")),
+        ("ROOT", "/srv/www".into()),
+        ("QUOTED", "a\"]\nthreads = 9 # $client".into()),
+        ("YES", "true".into()),
+        ("EMPTY", OsString::new()),
+        ("BYTES", OsString::from_vec(vec![0xff])),
+        ("CREDENTIALS_DIRECTORY", "/run/credentials".into()),
+    ];
+    load(Path::new("/etc/a.toml"), &mut World(Fake::new(&files), variables.into()))
+}
+
+#[test]
+fn variables_of_the_environment_are_values_of_any_kind() {
+    let text = r#"
+        include = "${NO_SUCH:-none}/*.toml"
+        [server]
+        threads = "${NO_SUCH:-5}"
+        timeout-idle = "${NO_SUCH:-120}"
+        [[site]]
+        listen = ["127.0.0.1:${APP_PORT}", { address = "[::1]:${APP_PORT}", proxy-protocol = "${YES}" }]
+        hosts = ["${HOST:-a.example}"]
+        log = { file = "${LOG:--}", format = "$client ${APP_PORT} $${APP_PORT} ${NO:-$$} $$" }
+        [[site.route]]
+        files = "${ROOT}/$${ROOT}"
+        listing = "${YES}"
+        default-type = "${EMPTY:-text/plain}"
+        [[site.route]]
+        path = "/proxy/"
+        proxy = "http://127.0.0.1:${APP_PORT}"
+        request-headers = { X-A = "${client} ${APP_PORT} $$", X-B = "${file:token}", X-C = "${EMPTY}" }
+        [[site.route]]
+        path = "/to/"
+        redirect = "https://example.org:${APP_PORT}/$0"
+        [[site.route]]
+        path = "/status/"
+        status = { code = "${CODE:-404}", text = "${QUOTED}" }
+    "#;
+    let include = "include = \"${NO_SUCH:-none}/*.toml\"";
+    let errors = load_in_world(text).map(drop).expect_err("the directory is not there").to_string();
+    assert!(errors.contains("cannot read /etc/none"), "{errors}");
+    let loaded =
+        load_in_world(&text.replace(include, "")).unwrap_or_else(|errors| panic!("{errors}"));
+    let config = &loaded.config;
+    assert_eq!(config.server.threads, 5);
+    assert_eq!(config.server.tuning.timeout_idle, Duration::from_secs(120));
+    let site = &config.sites[0];
+    let listen: Vec<_> = site.listen.iter().map(|listen| listen.address.to_string()).collect();
+    assert_eq!(listen, ["127.0.0.1:8000", "[::1]:8000"]);
+    assert!(site.listen[1].proxy_protocol);
+    assert_eq!(site.hosts, ["a.example"]);
+    let LogFormat::Own(own) = &site.log.format else { panic!("{:?}", site.log.format) };
+    assert_eq!(own.text(), "$client 8000 $${APP_PORT} $$$$ $$");
+    let route = |path: &str| site.routes.iter().find(|route| route.path == path).expect(path);
+    let Action::Files(files) = &route("/").action else { panic!("files") };
+    assert_eq!(files.root, Path::new("/srv/www/${ROOT}"));
+    assert!(files.rules.listing);
+    assert_eq!(files.rules.default_type, "text/plain");
+    let fields = &route("/proxy/").request_headers;
+    let field = |name: &str| fields.iter().find(|field| field.name() == name).expect(name);
+    let text = |text: &str| Piece::Text(text.to_owned());
+    assert_eq!(field("X-A").pieces(), [Piece::Variable(Variable::Client), text(" 8000 $")]);
+    assert_eq!(field("X-B").pieces(), [text("s3cr$t-${APP_PORT}")]);
+    assert_eq!(field("X-C").pieces(), []);
+    let Action::Redirect(redirect) = &route("/to/").action else { panic!("a redirect") };
+    assert_eq!(redirect.to, "https://example.org:8000/$0");
+    let Action::Status(fixed) = &route("/status/").action else { panic!("a status") };
+    let quoted = "a\"]\nthreads = 9 # $client";
+    assert_eq!((fixed.code, fixed.text.as_deref()), (404, Some(quoted)));
+    let files: Vec<_> = loaded.files().collect();
+    assert_eq!(files, [Path::new("/etc/a.toml"), Path::new("/run/credentials/token")]);
+    // What was printed has references no more.
+    let mut again = load_text(&to_toml(config)).unwrap_or_else(|errors| panic!("{errors}")).config;
+    again.secrets = config.secrets.clone();
+    assert_eq!(again, *config);
+}
+
+#[test]
+fn a_reference_without_a_value_is_one_error_that_names_it() {
+    for (value, why) in [
+        ("${NO_SUCH}", "the environment has no variable `NO_SUCH`"),
+        ("${BYTES}", "the value of the variable `BYTES` is not UTF-8"),
+        ("${App}", "`${App}`: a variable of the environment has capitals"),
+        ("${ROOT", "expected `}` behind `${ROOT`"),
+        ("${file:none}", "cannot read /run/credentials/none: there is no such file"),
+        ("${file:/none}", "cannot read /none: there is no such file"),
+        ("${file:longer}", "cannot read /run/credentials/longer: a value has 64 KiB at most"),
+    ] {
+        for key in ["files", "threads", "listing", "listen"] {
+            let mut text = with_route("files = \"/\"\nlisting = true\n");
+            text = match key {
+                "threads" => format!("[server]\nthreads = '{value}'\n{text}"),
+                "listen" => {
+                    text.replace("[[site.route]]", &format!("listen = '{value}'\n[[site.route]]"))
+                }
+                "listing" => text.replace("true", &format!("'{value}'")),
+                _ => text.replace("\"/\"", &format!("'{value}'")),
+            };
+            let Errors(errors) = load_in_world(&text).map(drop).expect_err(value);
+            assert!(
+                errors.len() == 1 && errors[0].line.contains(why),
+                "{key} = {value}: {errors:?}"
+            );
+        }
+    }
+    let errors = errors(&with_route("files = '${file:name}'"));
+    assert!(errors.contains("$CREDENTIALS_DIRECTORY, and that is not set"), "{errors}");
+    // A number that is text is none if nothing was replaced.
+    for value in ["'5'", "'${ROOT}'", "'${APP_PORT}'", "'${file:token}'"] {
+        let text = format!("[server]\nthreads = {value}\n{}", with_route("files = '/'"));
+        let errors = load_in_world(&text).map(drop).expect_err(value).to_string();
+        assert!(errors.contains("a whole number from 1 to 1024"), "{errors}");
+        assert!(!errors.contains("s3cr"), "{errors}");
+    }
+    let errors = load_in_world(&with_route("listing = '${ROOT}'\nfiles = '/'"));
+    let errors = errors.map(drop).expect_err("no flag").to_string();
+    assert!(errors.contains("expected true or false"), "{errors}");
+}
+
+#[test]
+fn what_came_from_a_file_and_what_may_be_secret_is_not_shown() {
+    let text = r#"
+        [server]
+        threads = "${file:threads}"
+        [[site]]
+        errors = { 404 = "${file:/srv/name}.html" }
+        [[site.route]]
+        files = "${file:/srv/name}"
+        headers = [{ set = { X-A = "${file:token}" } }]
+        [[site.route]]
+        path = "/proxy/"
+        proxy = "http://127.0.0.1:${APP_PORT}"
+        request-headers = { Authorization = "Bearer hunter2" }
+        [[site.route]]
+        path = "/cgi/"
+        cgi = { directory = "/cgi", environment = { PASSWORD = "hunter3" } }
+        [[site.route]]
+        path = "/php/"
+        fastcgi = { server = "127.0.0.1:9000", root = "/php", environment = { PASSWORD = "hunter4" } }
+        [[site.route]]
+        path = "/status/"
+        status = { code = 200, text = "${file:long}" }
+    "#;
+    let loaded = load_in_world(text).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(loaded.config.server.threads, 7);
+    let text = shown(&loaded.config);
+    for secret in ["s3cr", "hidden-place", "hunter", "threads = 7", "xxxx"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+    for line in [
+        "threads = \"…\"",
+        "errors = \"…\"",
+        "headers = \"…\"",
+        "files = \"…\"",
+        "status = \"…\"",
+        "Authorization\" = \"…\"",
+        "PASSWORD\" = \"…\"",
+        "http://127.0.0.1:8000",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(to_toml(&loaded.config).contains("hunter2"), "the other text means the same");
+    let message = loaded.error(&Thing::Directory("/x".into()), "cannot open /srv/hidden-place");
+    assert!(message.line.contains("cannot open …"), "{message}");
+    let message = loaded.warning(&Thing::Directory("/x".into()), "s3cr$t-${APP_PORT}");
+    assert!(!message.line.contains("s3cr"), "{message}");
+    // The sentence about a wrong value has the value.
+    let errors = load_in_world(&with_route("files = '/'\nreadahead = '${file:token}'"));
+    let errors = errors.map(drop).expect_err("no number of bytes").to_string();
+    assert!(errors.contains("error:") && !errors.contains("s3cr"), "{errors}");
+    assert!(!format!("{:?}", loaded.config.secrets).contains("s3cr"));
 }

@@ -6,7 +6,7 @@ use super::text::{path_text, some_list_text};
 use super::{Key, inline_text, read_keys, set};
 use crate::message::Notes;
 use crate::node::Node;
-use crate::value::{self, quoted};
+use crate::value::{self, exact, quoted};
 use crate::{Log, LogFormat, LogTarget, OwnFormat, Sample, rule};
 
 /// The keys of `log`.
@@ -73,8 +73,8 @@ pub(super) const LOG: &[Key<Log>] = &[
               `$upstream-connect-seconds`, `$upstream-head-seconds`, `$upstream-body-seconds`, `$user-agent` and \
               `$version`. In a name `_` is the same as `-`. A missing value is `-`. In values each quote, each \
               backslash and each byte that is no printable ASCII is written as `\\xHH`. `$$` is a dollar.",
-        read: |log, node, notes| set(&mut log.format, node.text(read_format, notes)),
-        write: |log| Some(quoted(&format_text(&log.format))),
+        read: |log, node, notes| set(&mut log.format, node.template(read_format, notes)),
+        write: |log| Some(exact(&format_text(&log.format))),
     },
     Key {
         name: "status",

@@ -2,7 +2,7 @@
 
 use super::{Key, set};
 use crate::Redirect;
-use crate::value::{self, quoted};
+use crate::value::{self, exact};
 
 /// The keys of `redirect`.
 pub(super) const REDIRECT: &[Key<Redirect>] = &[
@@ -12,8 +12,8 @@ pub(super) const REDIRECT: &[Key<Redirect>] = &[
         default: "none; it is needed",
         example: r#""https://example.org/$0""#,
         doc: "The target.",
-        read: |redirect, node, notes| set(&mut redirect.to, node.text(value::target, notes)),
-        write: |redirect| Some(quoted(&redirect.to)),
+        read: |redirect, node, notes| set(&mut redirect.to, node.template(value::target, notes)),
+        write: |redirect| Some(exact(&redirect.to)),
     },
     Key {
         name: "status",

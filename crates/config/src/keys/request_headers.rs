@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::RequestHeader;
 use crate::message::Notes;
 use crate::node::Node;
-use crate::value::quoted;
+use crate::value::{exact, quoted};
 
 /// Reads the fields that servers get.
 pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, notes: &mut Notes) {
@@ -20,7 +20,7 @@ pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, 
         } else if let Err(why) = RequestHeader::check_name(name) {
             notes.error(place, why);
         } else {
-            to.extend(node.text(|text| RequestHeader::new(name, text), notes));
+            to.extend(node.template(|text| RequestHeader::new(name, text), notes));
             let bytes: usize = to.iter().map(|field| field.name().len() + field.text().len()).sum();
             if bytes > RequestHeader::BYTES_MAX {
                 notes.error(place, "the fields of a route have 32 KiB at most");
@@ -32,7 +32,7 @@ pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, 
 
 pub(super) fn request_headers_text(fields: &Arc<[RequestHeader]>) -> Option<String> {
     let field =
-        |field: &RequestHeader| format!("{} = {}", quoted(field.name()), quoted(field.text()));
+        |field: &RequestHeader| format!("{} = {}", quoted(field.name()), exact(field.text()));
     let all: Vec<_> = fields.iter().map(field).collect();
     (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
 }

@@ -110,7 +110,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
                 read_keys(&mut redirect, REDIRECT, "redirect", table, notes);
                 require(table, "to", "redirect", notes);
             } else {
-                set(&mut redirect.to, node.text(value::target, notes));
+                set(&mut redirect.to, node.template(value::target, notes));
             }
             route.actions.push((Action::Redirect(redirect), node.place));
         },
@@ -265,9 +265,9 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
 pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut Notes) {
     for (name, place, node) in table.entries() {
         if let Some(key) = find(ROUTE, name) {
-            (key.read)(route, node, notes);
+            key.read(route, node, notes);
         } else if let Some(key) = find(SHARED, name) {
-            (key.read)(&mut route.shared, node, notes);
+            key.read(&mut route.shared, node, notes);
             route.own.push((key.name, place));
         } else {
             route.has_unknown = true;

@@ -144,9 +144,9 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
 pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Notes) {
     for (name, place, node) in table.entries().filter(|(name, ..)| *name != "route") {
         if let Some(key) = find(SITE, name) {
-            (key.read)(site, node, notes);
+            key.read(site, node, notes);
         } else if let Some(key) = find(SHARED, name) {
-            (key.read)(&mut site.shared, node, notes);
+            key.read(&mut site.shared, node, notes);
         } else {
             let names = names(SITE).chain(names(SHARED)).chain(["route"]);
             unknown(name, SITE_TITLE, names, place, notes);

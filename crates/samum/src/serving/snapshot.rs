@@ -19,7 +19,7 @@ use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
     self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogFormat, LogTarget,
-    Pattern, Piece, RequestHeader, Route, Site, Tuning, Variable, rule, site,
+    Pattern, Piece, RequestHeader, Route, Secrets, Site, Tuning, Variable, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -70,6 +70,8 @@ pub struct Snapshot {
     /// The fields of requests with the subject of a client's certificate, left out: no client may send them.
     reserved: Vec<RequestHeader>,
     tuning: Tuning,
+    /// The values that no output shows.
+    secrets: Secrets,
 }
 
 /// A route in the form for requests.
@@ -241,6 +243,7 @@ impl Snapshot {
             shows_metrics: false,
             reserved: reserved_of(config),
             tuning: config.server.tuning.clone(),
+            secrets: config.secrets.clone(),
         };
         made.add_listeners(config, numbers, next)?;
         for (index, site) in config.sites.iter().enumerate() {
@@ -472,6 +475,11 @@ impl Snapshot {
     /// The number of routes.
     pub(crate) const fn routes_len(&self) -> usize {
         self.routes.len()
+    }
+
+    /// The values that no output shows.
+    pub(crate) const fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// The settings of each worker.

@@ -3,7 +3,7 @@
 //! The states of requests ([`super::state`]) decide here, too: [`begin`] and [`advance`] say what a request needs next.
 //! Files are looked for by the loads of `content`, on a ring of this thread's own, so no worker waits for them. Nothing
 //! is sent to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and
-//! `environment` are not shown.
+//! `environment`, and those that came from files by `${file:…}`, are not shown.
 
 use core::fmt::{Display, Write as _};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -171,7 +171,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     }
     let ground = Ground { serving: &serving, destination };
     follow(&mut out, &mut shell, ground, head, next);
-    Ok(out.0)
+    Ok(snapshot.secrets().conceal(&out.0).into_owned())
 }
 
 /// The listener that would get the request, and the listener's address.
