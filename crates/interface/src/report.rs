@@ -169,16 +169,7 @@ impl Facts<'_> {
         stats.stack_batches_sent = device.calls;
         let tcp = &counters.connections;
         let RoundTrips { counts, above, sum_us } = tcp.round_trips;
-        [
-            stats.stack_trips_100us,
-            stats.stack_trips_1ms,
-            stats.stack_trips_10ms,
-            stats.stack_trips_50ms,
-            stats.stack_trips_100ms,
-            stats.stack_trips_250ms,
-            stats.stack_trips_500ms,
-            stats.stack_trips_1s,
-        ] = counts;
+        stats.stack_trips = counts;
         (stats.stack_trips_above, stats.stack_trips_us) = (above, sum_us);
         stats.stack_again_fast = tcp.retransmitted_fast;
         stats.stack_again_timeout = tcp.retransmitted_timeout;
@@ -284,6 +275,6 @@ mod tests {
         assert_eq!((stats.stack_again_fast, dropped), (3, (7, 1)));
         assert_eq!(stats.stack_dropped_forged, 2);
         assert_eq!((stats.stack_established, stats.stack_close_wait), (2, 1));
-        assert_eq!((stats.stack_trips_1ms, stats.stack_trips_10ms), (5, 0));
+        assert_eq!(stats.stack_trips[1..3], [5, 0]);
     }
 }

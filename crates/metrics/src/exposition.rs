@@ -347,7 +347,7 @@ struct RequestFamily {
 type Sum = (Labels, Vec<Arc<Series>>);
 
 /// The families of histograms of requests, which come first.
-const REQUEST_FAMILIES: [RequestFamily; 3] = [
+const REQUEST_FAMILIES: [RequestFamily; 4] = [
     RequestFamily {
         name: "http_server_request_duration_seconds",
         help: "Duration of HTTP server requests.",
@@ -373,6 +373,16 @@ const REQUEST_FAMILIES: [RequestFamily; 3] = [
                 let total = total(all.iter().map(|series| &series.body_sizes));
                 write_histogram(text, name, &request_labels(labels), SIZES, Unit::Bytes, &total)
             })
+        },
+    },
+    RequestFamily {
+        name: "http_server_request_body_size_bytes",
+        help: "Size of HTTP server request bodies, as their heads announced it.",
+        write: |name, sums, text| {
+            let Some((labels, _)) = sums.first() else { return Ok(()) };
+            let all = sums.iter().flat_map(|(_, all)| all);
+            let total = total(all.map(|series| &series.request_body_sizes));
+            write_histogram(text, name, &site_label(&labels.site), SIZES, Unit::Bytes, &total)
         },
     },
     RequestFamily {
@@ -474,18 +484,8 @@ fn write_round_trips(stats: &Stats, text: &mut String) -> fmt::Result {
     let help = "Smoothed round trips of connections of samum's own TCP/IP stacks, one for each time that a \
                 connection has sent data.";
     write_head(text, name, Kind::Histogram, help)?;
-    let counts = [
-        stats.stack_trips_100us,
-        stats.stack_trips_1ms,
-        stats.stack_trips_10ms,
-        stats.stack_trips_50ms,
-        stats.stack_trips_100ms,
-        stats.stack_trips_250ms,
-        stats.stack_trips_500ms,
-        stats.stack_trips_1s,
-    ];
     let sum = stats.stack_trips_us.wrapping_mul(1_000);
-    let total = Total { counts, above: stats.stack_trips_above, sum };
+    let total = Total { counts: stats.stack_trips, above: stats.stack_trips_above, sum };
     write_histogram(text, name, "", ROUND_TRIPS, Unit::Seconds, &total)
 }
 
@@ -493,18 +493,8 @@ fn write_handshakes(stats: &Stats, text: &mut String) -> fmt::Result {
     let name = "samum_tls_handshake_seconds";
     let help = "Durations of complete handshakes, from the accepted connection to the last message of the client.";
     write_head(text, name, Kind::Histogram, help)?;
-    let counts = [
-        stats.tls_took_100us,
-        stats.tls_took_1ms,
-        stats.tls_took_10ms,
-        stats.tls_took_50ms,
-        stats.tls_took_100ms,
-        stats.tls_took_250ms,
-        stats.tls_took_500ms,
-        stats.tls_took_1s,
-    ];
     let sum = stats.tls_took_us.wrapping_mul(1_000);
-    let total = Total { counts, above: stats.tls_took_above, sum };
+    let total = Total { counts: stats.tls_took, above: stats.tls_took_above, sum };
     write_histogram(text, name, "", ROUND_TRIPS, Unit::Seconds, &total)
 }
 

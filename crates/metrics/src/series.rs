@@ -49,6 +49,7 @@ pub(super) struct Labels {
 pub(super) struct Series {
     pub(super) durations: Durations,
     pub(super) body_sizes: Sizes,
+    pub(super) request_body_sizes: Sizes,
     pub(super) disk_waits: Durations,
 }
 
@@ -67,6 +68,8 @@ pub struct Observation {
     pub duration: Duration,
     /// The bytes of the body that were sent.
     pub body_bytes: u64,
+    /// The bytes of the body of the request, if its head said how many; else 0.
+    pub request_body_bytes: u64,
     /// The part of the duration in which the disk was waited for.
     pub disk_wait: Duration,
 }
@@ -155,6 +158,7 @@ impl Series {
         Self {
             durations: Durations::new(DURATIONS),
             body_sizes: Sizes::new(SIZES),
+            request_body_sizes: Sizes::new(SIZES),
             disk_waits: Durations::new(DURATIONS),
         }
     }
@@ -163,6 +167,7 @@ impl Series {
     fn observe(&self, observation: &Observation) {
         self.durations.observe_duration(observation.duration);
         self.body_sizes.observe(observation.body_bytes);
+        self.request_body_sizes.observe(observation.request_body_bytes);
         self.disk_waits.observe_duration(observation.disk_wait);
     }
 }
@@ -233,6 +238,7 @@ mod tests {
             status: StatusLabel::of(Status::from_code(code).unwrap()),
             duration: Duration::from_micros(70),
             body_bytes: 100,
+            request_body_bytes: 0,
             disk_wait: Duration::ZERO,
         }
     }

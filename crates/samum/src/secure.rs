@@ -162,16 +162,7 @@ impl<N: Network> Network for Secure<N> {
         [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
             counters.complete_by_kind();
         let Took { buckets, above, sum_us } = counters.took();
-        [
-            stats.tls_took_100us,
-            stats.tls_took_1ms,
-            stats.tls_took_10ms,
-            stats.tls_took_50ms,
-            stats.tls_took_100ms,
-            stats.tls_took_250ms,
-            stats.tls_took_500ms,
-            stats.tls_took_1s,
-        ] = buckets;
+        stats.tls_took = buckets;
         (stats.tls_took_above, stats.tls_took_us) = (above, sum_us);
     }
 

@@ -81,6 +81,8 @@ pub struct Record {
     pub upstream: Option<Rc<UpstreamTimes>>,
     /// Bytes of its head, and of its body if the length of that was announced.
     pub request_bytes: u64,
+    /// Bytes of its body if their number was announced, else 0.
+    pub request_body_bytes: u64,
 }
 
 /// The text of a request that a log shows, in one allocation.
@@ -192,6 +194,7 @@ impl Record {
             ticket: Ticket::default(),
             upstream: None,
             request_bytes,
+            request_body_bytes: head.map_or(0, announced),
         };
         Box::new(record)
     }
@@ -205,6 +208,7 @@ impl Record {
             status: StatusLabel::of(self.status),
             duration: now.since(self.began),
             body_bytes,
+            request_body_bytes: self.request_body_bytes,
             disk_wait: self.disk_wait,
         })
     }
@@ -325,12 +329,16 @@ fn request_bytes(head: &Head<'_>) -> u64 {
     let method = head.method.as_bytes().len();
     // Two blanks, the version, and the ends of the request line and of the head.
     let head_len = method + line + head.lines_len() + "  HTTP/1.1\r\n\r\n".len();
-    let body = match head.framing {
+    // A length may be as large as a number can be.
+    announced(head).saturating_add(head_len as u64)
+}
+
+/// Bytes of the body of a request, if their number was announced; else 0.
+const fn announced(head: &Head<'_>) -> u64 {
+    match head.framing {
         Framing::Length(length) => length,
         Framing::None | Framing::Unknown | Framing::Tunnel => 0,
-    };
-    // A length may be as large as a number can be.
-    body.saturating_add(head_len as u64)
+    }
 }
 
 impl Cut {

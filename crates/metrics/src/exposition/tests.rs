@@ -28,6 +28,7 @@ fn observe(meters: &mut Meters, site: SiteLabel, method: Method<'_>, code: u16, 
         status: StatusLabel::of(Status::from_code(code).unwrap()),
         duration: Duration::from_micros(micros),
         body_bytes: 1000,
+        request_body_bytes: 500,
         disk_wait: Duration::from_micros(micros / 2),
     });
 }
@@ -63,6 +64,9 @@ fn the_numbers_of_all_workers_are_added_up() {
     let other = [("http_request_method", "_OTHER"), ("http_response_status_code", "4xx")];
     assert_eq!(count("_count", &other), 2.0);
     assert_eq!(parsed.sum("http_server_response_body_size_bytes_sum", &[]), 8000.0);
+    assert_eq!(parsed.sum("http_server_request_body_size_bytes_sum", &[]), 4000.0);
+    let small = [a, ("le", "512")];
+    assert_eq!(parsed.sum("http_server_request_body_size_bytes_bucket", &small), 4.0);
     assert_eq!(parsed.sum("samum_request_disk_wait_seconds_count", &[weird]), 4.0);
     assert_eq!(parsed.sum("samum_connections_accepted_total", &[]), 10.0);
     let closed = |reason| parsed.sum("samum_connections_closed_total", &[("reason", reason)]);
@@ -86,6 +90,7 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
                     status: StatusLabel::of(Status::Ok),
                     duration: Duration::ZERO,
                     body_bytes: 0,
+                    request_body_bytes: 0,
                     disk_wait: Duration::ZERO,
                 });
             }
@@ -101,7 +106,7 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
             tls13_resumed: 8 * count,
             tls_misdirected: 9 * count,
             tls_handshakes_refused: 10 * count,
-            tls_took_1ms: 11 * count,
+            tls_took: [0, 11 * count, 0, 0, 0, 0, 0, 0],
             tls_took_above: 12 * count,
             tls_took_us: 13_000_000 * count,
             ..Stats::default()
