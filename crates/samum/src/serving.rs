@@ -26,7 +26,7 @@ use crate::guard::Guard;
 use config::redirect::Redirects;
 use config::route::RouteId;
 use config::site::SiteId;
-use config::{Action, Config, Fastcgi, Route};
+use config::{Action, Config, Fastcgi, Route, TlsClients};
 pub(crate) use content::sources::is_like_script;
 pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
@@ -95,6 +95,11 @@ impl Serving {
     #[inline]
     pub(crate) fn has_scheme_rules(&self) -> bool {
         self.snapshot.has_scheme_rules
+    }
+
+    /// The certificates that clients of a site may have, if they are asked for one.
+    pub(crate) fn clients(&self, site: SiteId) -> Option<&TlsClients> {
+        self.snapshot.inner[site.index()].clients.as_ref()
     }
 
     /// The address to which a site redirects requests without TLS, if it does.

@@ -19,7 +19,7 @@ use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
     self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogFormat, LogTarget,
-    Pattern, Piece, RequestHeader, Route, Secrets, Site, Tuning, Variable, rule, site,
+    Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients, Tuning, Variable, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -134,6 +134,8 @@ pub(super) struct Inner {
     pub(super) pages: BTreeMap<u16, Page>,
     /// Some if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
+    /// The certificates that clients are asked for.
+    pub(super) clients: Option<TlsClients>,
     /// The field `Strict-Transport-Security`, if responses over TLS have it.
     pub(super) hsts: Option<FieldSection<'static>>,
 }
@@ -279,6 +281,7 @@ impl Snapshot {
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
                 pages,
                 to_https: ToHttps::of(site),
+                clients: site.tls.as_ref().and_then(|tls| tls.client.clone()),
                 hsts: site.hsts.map(hsts_of),
             });
         }

@@ -159,3 +159,35 @@ fn a_question_that_is_none_is_refused_with_its_reason() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("no server listens"), "{stderr}");
 }
+
+#[test]
+fn the_certificates_of_clients_and_values_of_files_are_said_without_their_content() {
+    use crate::tls::Authority;
+    let (dir, files) = (Tree::new().file("where", "/hidden-place/x\n"), site());
+    let authority = Authority::new();
+    authority.issue(&["a.example"]).put(&dir, "a");
+    dir.write("ca.pem", authority.pem().into_bytes());
+    let (at, root) = (dir.path().display(), files.path().display());
+    for (require, expected) in [
+        ("", "client        needs a certificate of "),
+        (", require = false", "client        may have a certificate of "),
+    ] {
+        let text = format!(
+            "[[site]]\nlisten = [{{ address = \"127.0.0.1:0\", tls = true }}]\nhosts = [\"a.example\"]\n\
+             tls = {{ certificate = \"{at}/a.pem\", key = \"{at}/a.key\", client = {{ ca = \"{at}/ca.pem\"{require} }} }}\n\
+             [[site.route]]\nfiles = \"{root}\"\n\
+             [[site.route]]\npath = \"/to/\"\nredirect = \"${{file:{at}/where}}\"\n"
+        );
+        let path = dir.path().join("samum.toml");
+        fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        let (code, said, _) = explain(&["https://a.example/a.css", "--config", path]);
+        assert_eq!(code, Some(0));
+        assert!(said.contains(&format!("{expected}{at}/ca.pem")), "{said}");
+        let (_, said, _) = explain(&["https://a.example/to/", "--config", path]);
+        assert!(said.contains("Location: …") && !said.contains("hidden-place"), "{said}");
+        let checked = Command::new(SAMUM).args(["check", path]).output().unwrap();
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert!(said.contains("redirect = \"…\"") && !said.contains("hidden-place"), "{said}");
+    }
+}

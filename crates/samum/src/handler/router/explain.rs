@@ -33,7 +33,7 @@ use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec}
 use config::route::RouteId;
 use config::site::SiteId;
 use config::text::plain;
-use config::{Action, Cgi, Fastcgi, Peers};
+use config::{Action, Cgi, Fastcgi, Peers, TlsClients};
 use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
 use session::context::Context;
 use session::forwarded::Scheme;
@@ -145,6 +145,9 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         Some(_) => out.say("site", format_args!("{name} (its hosts have this host)")),
         None => out.say("site", format_args!("{name} (the default: no site lists this host)")),
     }
+    if is_tls {
+        say_clients(&mut out, serving.clients(site));
+    }
     let mut shell = shell(&snapshot)?;
     let peer = parts.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut origin = Origin { listener, peer: SocketAddr::new(peer, 0).into() };
@@ -172,6 +175,25 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     let ground = Ground { serving: &serving, destination };
     follow(&mut out, &mut shell, ground, head, next);
     Ok(snapshot.secrets().conceal(&out.0).into_owned())
+}
+
+/// Says which certificates clients are asked for.
+fn say_clients(out: &mut Explanation, clients: Option<&TlsClients>) {
+    let Some(TlsClients { ca, require, crl }) = clients else { return };
+    let ca = ca.display();
+    match require {
+        true => out.say(
+            "client",
+            format_args!("needs a certificate of {ca} (`client`), else no handshake"),
+        ),
+        false => out.say(
+            "client",
+            format_args!("may have a certificate of {ca} (`client`, require = false)"),
+        ),
+    }
+    if let Some(crl) = crl {
+        out.say("", format_args!("that {} does not revoke", crl.display()));
+    }
 }
 
 /// The listener that would get the request, and the listener's address.
