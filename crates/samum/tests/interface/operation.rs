@@ -62,6 +62,32 @@ fn a_download_outlives_sigterm() {
 }
 
 #[test]
+fn a_server_at_an_interface_has_to_be_restarted_instead_of_upgraded() {
+    let tree = Tree::new().file("site/f", Content::pseudo_random(9, 1000));
+    let net = or_skip!(Net::new(Frames::Packet));
+    let control = format!("{}/.control", path(&tree));
+    let config = format!("{}/samum.toml", path(&tree));
+    let text = format!(
+        "[server]\nthreads = 1\ncontrol = '{control}'\ninterface = ['eth1']\nframes = 'packet'\n\
+         [[site]]\nlisten = ['{V4}:80', '[{V6}]:80']\n[[site.route]]\nfiles = 'site'\n"
+    );
+    fs::write(&config, text).unwrap();
+    let mut command = net.at_server(SAMUM);
+    let server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
+    assert!(server.wait_for_stderr(" on ", SOON).is_some());
+    let output = Command::new(SAMUM).args(["upgrade", "--control", &control]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "the TCP/IP stack of an interface ends with its process: restart the server";
+    assert!(said.lines().count() == 1 && said.contains(expected), "{said}");
+    net.as_client(|| {
+        let mut client = connect(addresses()[0]);
+        client.send(request("GET /f")).unwrap();
+        assert_eq!(client.response().unwrap().status, 200);
+    });
+}
+
+#[test]
 fn a_reload_says_what_takes_effect_after_a_restart() {
     let tree = Tree::new().file("site/f", Content::pseudo_random(9, 1000));
     let net = or_skip!(Net::new(Frames::Packet));

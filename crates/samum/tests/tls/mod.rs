@@ -167,6 +167,11 @@ pub(crate) fn put(tree: &Tree, name: &str, text: &str) {
 pub(crate) struct TlsClient(StreamOwned<ClientConnection, TcpStream>);
 
 impl TlsClient {
+    /// Receives as many bytes as there is room for.
+    pub(crate) fn read_exactly(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact(bytes)
+    }
+
     /// The certificate that the server has shown.
     pub(crate) fn certificate(&self) -> CertificateDer<'static> {
         let shown = self.0.conn.peer_certificates().expect("after a handshake");

@@ -1,5 +1,6 @@
 //! Upgrades and reloads of a busy server, which take a minute: `cargo test -p samum --test server -- --ignored --nocapture upgrade::load`.
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::process::{Child, Stdio};
 use std::time::Instant;
@@ -39,15 +40,32 @@ fn assert_without_errors(what: &str, wrk: Child) {
     assert!(!text.contains("errors") && !text.contains("Non-2xx"), "{what}: {text}");
 }
 
-/// Takes the big file slowly, and checks each byte.
+/// Takes the big file slowly over the kernel's TCP.
 fn download(address: &Address, seconds: f64) {
     let mut client = begin_download(address);
     client.set_limit(Duration::from_secs(120));
     client.head().expect("a head");
+    take_slowly(seconds, || client.read_exactly(PIECE).expect("every byte"));
+}
+
+/// Takes the big file slowly over TLS.
+fn download_by_tls(authority: &Authority, address: SocketAddr, seconds: f64) {
+    let mut client = authority.connect(address, "localhost").expect("a handshake");
+    let head = client.head("localhost", "/big.bin").expect("a head");
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    take_slowly(seconds, || {
+        let mut bytes = vec![0; PIECE];
+        client.read_exactly(&mut bytes).expect("every byte");
+        bytes
+    });
+}
+
+/// Takes the pieces of the big file, and checks each byte.
+fn take_slowly(seconds: f64, mut next: impl FnMut() -> Vec<u8>) {
     let content = Content::pseudo_random(1, BIG);
     let pieces = usize::try_from(BIG).unwrap() / PIECE;
     for piece in 0..pieces {
-        let bytes = client.read_exactly(PIECE).expect("every byte");
+        let bytes = next();
         content.assert_at((piece * PIECE) as u64, &bytes);
         thread::sleep(Duration::from_secs_f64(seconds / 48.0));
     }
@@ -72,6 +90,14 @@ fn busy(driver: &str, has_tls: bool) -> Result<(), String> {
         .collect();
     let url = urls.iter().find(|url| url.starts_with("https") == has_tls).expect("a listener");
     let plain = &addresses[0];
+    let secured = has_tls.then(|| {
+        url["https://".len()..]
+            .split('/')
+            .next()
+            .expect("an address")
+            .parse()
+            .expect("an IP address")
+    });
     let files = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     assert_eq!(testkit::get(plain, "/a.txt").unwrap().status, 200);
     let at_start = files(family.pid());
@@ -94,7 +120,10 @@ fn busy(driver: &str, has_tls: bool) -> Result<(), String> {
     thread::scope(|scope| {
         for _ in 0..DOWNLOADS {
             scope.spawn(|| {
-                download(plain, 20.0);
+                match &secured {
+                    Some(address) => download_by_tls(&authority, *address, 20.0),
+                    None => download(plain, 20.0),
+                }
                 done.fetch_add(1, Ordering::Relaxed);
             });
         }

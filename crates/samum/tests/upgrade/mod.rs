@@ -331,6 +331,65 @@ fn connections_have_the_time_for_an_upgrade_and_are_counted_then() {
     });
 }
 
+/// Starts a server that opens a tunnel for one request, and sends back what comes through it. Returns its address.
+fn echo_once() -> core::net::SocketAddr {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let switch =
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+        stream.write_all(switch.as_bytes()).unwrap();
+        let mut copy = stream.try_clone().unwrap();
+        // The end of the tunnel ends it, too.
+        let _ = std::io::copy(&mut stream, &mut copy);
+    });
+    address
+}
+
+#[test]
+fn a_tunnel_goes_on_during_an_upgrade_until_its_time_is_over() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let upstream = echo_once();
+        let sites = site(&tree, "\"127.0.0.1:0\"")
+            + &format!("[[site.route]]\npath = \"/ws\"\nproxy = \"http://{upstream}\"\n");
+        let mut family = Family::start(driver, &tree, "timeout-drain = 3", &sites);
+        let mut tunnel = Client::connect(&family.server.address()).unwrap();
+        tunnel.send(request("GET /ws\nConnection: upgrade\nUpgrade: websocket")).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.extend(tunnel.read_exactly(1).unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        let mut echo = |text: &str| {
+            tunnel.send(text.as_bytes()).unwrap();
+            assert_eq!(tunnel.read_exactly(text.len()).unwrap(), text.as_bytes());
+        };
+        echo("before");
+        family.upgrade();
+        echo("after");
+        assert!(runs(family.server.pid()));
+        assert_eq!(testkit::get(&family.server.address(), "/a.txt").unwrap().body, b"hello");
+        assert!(family.server.wait(SOON).unwrap().success());
+        let said = "1 connection was cut off by the shutdown, still in use after `timeout-drain`, 1 of them a tunnel";
+        assert!(
+            family.server.wait_for_stderr(said, SOON).is_some(),
+            "{:?}",
+            family.server.stderr()
+        );
+        assert_eq!(tunnel.read_to_end().unwrap_or_default(), b"");
+        family.stop();
+        family.assert_ends();
+    });
+}
+
 #[test]
 fn sessions_of_tls_are_resumed_by_the_new_process() {
     use crate::tls::Authority;
