@@ -19,6 +19,17 @@ use config::{Address, UnixSocket};
 /// The addresses of all sockets that were passed, with their names, for `systemd:NAME` in the configuration.
 static NAMES: OnceLock<Vec<(String, Address)>> = OnceLock::new();
 
+/// The beginning of the names of sockets that a server has stored with the manager, for the next server.
+pub(crate) const STORED: &str = "samum-listener-";
+
+/// The names of the stored sockets that were passed to this process.
+static STORED_NAMES: OnceLock<Vec<String>> = OnceLock::new();
+
+/// The names of the stored sockets that were passed to this process.
+pub(crate) fn stored_names() -> &'static [String] {
+    STORED_NAMES.get().map_or(&[], |names| &names[..])
+}
+
 /// The addresses of the sockets that were passed to this process, or to the one that it replaces, with their names.
 pub(crate) fn names() -> &'static [(String, Address)] {
     NAMES.get().map_or(&[], |names| &names[..])
@@ -47,6 +58,13 @@ struct Passed {
     name: String,
 }
 
+impl Passed {
+    /// Returns true if it comes from the store of the service manager, and not from a socket unit.
+    fn is_stored(&self) -> bool {
+        self.name.starts_with(STORED)
+    }
+}
+
 impl Activation {
     /// Takes the sockets that were passed to this process. To be called before other descriptors are opened.
     ///
@@ -65,7 +83,11 @@ impl Activation {
         exit::leave_to_manager();
         let activation = Self::new(sockets, &read("LISTEN_FDNAMES"))?;
         let name = |passed: &Passed| (passed.name.clone(), passed.address.clone());
-        inherit_names(activation.all.iter().map(name).collect());
+        let (stored, passed): (Vec<_>, Vec<_>) =
+            activation.all.iter().partition(|one| one.is_stored());
+        // They are known once in a process.
+        let _ = STORED_NAMES.set(stored.iter().map(|one| one.name.clone()).collect());
+        inherit_names(passed.into_iter().map(name).collect());
         Ok(activation)
     }
 
@@ -90,27 +112,30 @@ impl Activation {
         self.is_given
     }
 
-    /// Takes the socket of the listener at an address, if it was passed.
-    pub(crate) fn take(&mut self, address: &Address) -> Option<OwnedFd> {
-        let is_same = |passed: &Passed| match (&passed.address, address) {
+    /// Takes the sockets of the listener at an address; none if none was passed. A server with several workers has stored
+    /// several.
+    pub(crate) fn take(&mut self, address: &Address) -> Vec<OwnedFd> {
+        let is_same = |passed: &mut Passed| match (&passed.address, address) {
             (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
             (Address::Unix(passed), Address::Unix(unix)) => {
                 std::path::absolute(&unix.path).is_ok_and(|path| path == passed.path)
             }
             _ => false,
         };
-        Some(self.all.remove(self.all.iter().position(is_same)?).socket)
+        self.all.extract_if(.., is_same).map(|passed| passed.socket).collect()
     }
 
-    /// Checks that listeners have taken all sockets: clients would wait in vain at the others.
+    /// Checks that listeners have taken all sockets: clients would wait in vain at the others. Sockets that an earlier
+    /// server has stored for listeners that are gone are closed.
     ///
     /// # Errors
     ///
     /// A sentence for the operator that names a socket without a listener, and the addresses of all listeners.
     pub(crate) fn check_rest<'a>(
-        &self,
+        &mut self,
         listeners: impl Iterator<Item = &'a Address>,
     ) -> Result<(), String> {
+        self.all.retain(|passed| !passed.is_stored());
         let Some(Passed { address, name, .. }) = self.all.first() else { return Ok(()) };
         let listeners: Vec<_> = listeners.map(ToString::to_string).collect();
         Err(format!(
@@ -160,16 +185,30 @@ mod tests {
         let mut all = Activation::new(vec![unix.into(), tcp.into()], "local:web").unwrap();
         assert!(all.is_given());
         let other = Address::Ip("127.0.0.1:1".parse().unwrap());
-        assert!(all.take(&other).is_none());
+        assert!(all.take(&other).is_empty());
         let at_path =
             Address::Unix(UnixSocket { path, mode: Some(0o600), ..UnixSocket::default() });
-        assert!(all.take(&at_path).is_some());
+        assert_eq!(all.take(&at_path).len(), 1);
         let error = all.check_rest([&other, &at_path].into_iter()).unwrap_err();
         assert!(error.contains(&format!("a socket for {ip} (web)")), "{error}");
         assert!(error.contains("listens on 127.0.0.1:1, unix:"), "{error}");
-        assert!(all.take(&ip).is_some());
-        assert!(all.take(&ip).is_none());
+        assert_eq!(all.take(&ip).len(), 1);
+        assert!(all.take(&ip).is_empty());
         assert_eq!(all.check_rest([].into_iter()), Ok(()));
+    }
+
+    #[test]
+    fn stored_sockets_of_one_listener_are_taken_together_and_others_are_closed() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Ip(tcp.local_addr().unwrap());
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gone = other.local_addr().unwrap();
+        let sockets = vec![tcp.try_clone().unwrap().into(), tcp.into(), other.into()];
+        let names = "samum-listener-1:samum-listener-1:samum-listener-2";
+        let mut all = Activation::new(sockets, names).unwrap();
+        assert_eq!(all.take(&address).len(), 2);
+        assert_eq!(all.check_rest([&address].into_iter()), Ok(()));
+        assert!(std::net::TcpStream::connect(gone).is_err());
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod confine;
 mod control;
 pub mod control_socket;
 pub mod crowd;
+mod descriptor_store;
 mod descriptors;
 pub mod desk;
 mod exit;

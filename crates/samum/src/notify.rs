@@ -46,13 +46,24 @@ pub(crate) fn tell(lines: &str) {
     if !is_main() {
         return;
     }
-    let Some(name) = env::var_os(SOCKET) else { return };
     // Without the manager there is no place to report an error of the manager's socket.
-    let _ = address(name.as_bytes()).and_then(|address| {
-        let socket = UnixDatagram::unbound()?;
+    let _ = connect().and_then(|socket| {
         socket.set_nonblocking(true)?;
-        socket.send_to_addr(lines.as_bytes(), &address)
+        socket.send(lines.as_bytes())
     });
+}
+
+/// Connects a socket for messages to the manager.
+///
+/// # Errors
+///
+/// [`NotFound`](io::ErrorKind::NotFound) if there is no manager, and those of the system.
+pub(crate) fn connect() -> io::Result<UnixDatagram> {
+    let name = env::var_os(SOCKET).ok_or(io::ErrorKind::NotFound)?;
+    let address = address(name.as_bytes())?;
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
 }
 
 /// A reload begins. Its end is told by `READY=1`.

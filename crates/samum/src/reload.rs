@@ -23,9 +23,9 @@ use crate::confine::Confinement;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
-use crate::notify;
 use crate::serving::Snapshot;
 use crate::shares::Room;
+use crate::{descriptor_store, notify};
 use config::file::{Errors, Loaded};
 use config::{Address, Listen, Log, LogTarget, Server, Thing};
 use interface::Owners;
@@ -147,6 +147,7 @@ impl Reloader {
         });
         notify::tell("READY=1");
         current.listeners = self.served.listeners().to_vec();
+        descriptor_store::update(&current.listeners, || self.workers.sockets());
         drop(current);
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
@@ -35,7 +35,9 @@ use crate::shares::{
 };
 use crate::upgrade::{self, Elders, Inheritance, Origin, Upgrader};
 use crate::worker::Remainder;
-use crate::{account, control_socket, descriptors, listen, memory, notify, watchdog};
+use crate::{
+    account, control_socket, descriptor_store, descriptors, listen, memory, notify, watchdog,
+};
 use config::file::{Errors, Loaded};
 use config::{Config, Log};
 use gateways::programs::supervisor;
@@ -141,6 +143,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
     let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
     let listeners = snapshot.listeners().to_vec();
     let current = Arc::new(Mutex::new(Current { listeners, is_replaced: false }));
+    let kept = Arc::clone(&current);
     let elders = Arc::new(Elders::default());
     let (control_path, control) = control.unzip();
     let shown_control = control_path.as_ref().zip(control.as_ref());
@@ -211,6 +214,8 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
                 let _ = served.send(());
             })?;
         }
+        let listeners = kept.lock().unwrap_or_else(PoisonError::into_inner).listeners.clone();
+        descriptor_store::update(&listeners, || watched.sockets());
         watchdog::start(watched, is_first)
     };
     match inheritance {
@@ -325,7 +330,9 @@ fn prepare(
         let address = &listen::owned_by(&listen.address, user.as_ref());
         let handed_over = match &mut inheritance {
             Some(inheritance) => inheritance.take(address),
-            None => activation.take(address).map(|socket| (vec![socket], None)),
+            None => {
+                Some((activation.take(address), None)).filter(|(sockets, _)| !sockets.is_empty())
+            }
         };
         let (opened, file) = match handed_over {
             Some((sockets, file)) => listen::adopt(address, sockets, file, server.threads)?,

@@ -22,7 +22,7 @@ use crate::certificates::Certificates;
 use crate::control::Workers;
 use crate::listen::{CONTROL, SocketFiles};
 use crate::reload::Current;
-use crate::{activation, exit, notify};
+use crate::{activation, descriptor_store, exit, notify};
 use config::{Address, Listen};
 use logs::say::say;
 
@@ -283,6 +283,8 @@ impl Run<'_> {
             parts.socket_files.add(files);
             return Err("the new process has ended right after it said that it is ready".to_owned());
         }
+        let taken = current.listeners.iter().filter(|(number, _)| heir.listeners.contains(number));
+        descriptor_store::keep_only(taken.map(|(_, listen)| &listen.address));
         notify::end(heir.pid);
         files.into_iter().for_each(|(_, file)| file.give_away());
         current.is_replaced = true;

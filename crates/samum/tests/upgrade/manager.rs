@@ -1,6 +1,11 @@
 //! What a service manager is told, and the sockets that it passes.
 
+use core::mem::MaybeUninit;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::*;
 
@@ -160,4 +165,166 @@ fn sockets_for_other_addresses_than_the_configuration_has_are_an_error_that_name
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains(&format!("a socket for 127.0.0.1:{port} (web)")), "{error}");
     assert!(error.contains("listens on 127.0.0.1:0, unix:"), "{error}");
+}
+
+/// Becomes the server with the descriptors that stand in front of its arguments, as a service manager does. Their names are
+/// those in the environment.
+const PASS: &str = "
+import os, sys
+fds, program = sys.argv[1].split(','), sys.argv[2:]
+for fd in fds: os.dup2(int(fd), 500 + fds.index(fd))
+os.closerange(3, 500)
+for number in range(len(fds)): os.dup2(500 + number, 3 + number)
+os.closerange(500, 500 + len(fds))
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(fds)))
+os.execv(program[0], program)
+";
+
+/// The file descriptor store of a service manager: names with their sockets.
+#[derive(Default)]
+struct Store(Vec<(String, OwnedFd)>);
+
+impl Store {
+    /// Takes the messages of the server until one begins with this text.
+    #[track_caller]
+    fn take_until(&mut self, manager: &Manager, last: &str) {
+        loop {
+            let (text, sockets) = receive_with_sockets(&manager.0);
+            let name = text.split_once("FDNAME=").map(|(_, name)| name.to_owned());
+            if text.starts_with("FDSTORE=1\n") {
+                let name = name.expect("each message names its sockets");
+                // As systemd does, it stores each socket once.
+                let inode = |socket: &OwnedFd| rustix::fs::fstat(socket).unwrap().st_ino;
+                for socket in sockets {
+                    if self.0.iter().all(|(_, other)| inode(other) != inode(&socket)) {
+                        self.0.push((name.clone(), socket));
+                    }
+                }
+            } else if text.starts_with("FDSTOREREMOVE=1\n") {
+                self.0.retain(|(other, _)| Some(other) != name.as_ref());
+            }
+            if text.starts_with(last) {
+                return;
+            }
+        }
+    }
+
+    /// The command that starts the next server with what is stored.
+    fn pass(&self, tree: &Tree) -> Command {
+        let numbers: Vec<_> = self.0.iter().map(|(_, fd)| fd.as_raw_fd().to_string()).collect();
+        let names: Vec<_> = self.0.iter().map(|(name, _)| &name[..]).collect();
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-c", PASS, &numbers.join(",")]).arg(tree.path().join("program"));
+        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+        command.env("LISTEN_FDNAMES", names.join(":"));
+        command
+    }
+}
+
+/// Receives a message with its descriptors, which the next program inherits.
+#[track_caller]
+fn receive_with_sockets(manager: &UnixDatagram) -> (String, Vec<OwnedFd>) {
+    let mut bytes = [0; 4096];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(128))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let into = &mut [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(manager, into, &mut control, RecvFlags::empty()).expect("a message");
+    let sockets = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(all) => all.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    });
+    let sockets = sockets.collect();
+    (String::from_utf8(bytes[..received.bytes].to_vec()).unwrap(), sockets)
+}
+
+#[test]
+fn it_keeps_the_listening_sockets_over_a_crash_and_a_restart() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let manager = Manager::new(&tree);
+        let socket = tree.path().join("notify.sock");
+        let environment = [("NOTIFY_SOCKET", text(&socket)), ("FDSTORE", "64")];
+        let ports = [free_port(), free_port()];
+        let both = format!("\"127.0.0.1:{}\", \"127.0.0.1:{}\"", ports[0], ports[1]);
+        let family = Family::start_with(driver, &tree, "", &site(&tree, &both), &environment);
+        let mut store = Store::default();
+        // Each listener has a socket for each of two workers.
+        store.take_until(&manager, "FDSTORE=1");
+        store.take_until(&manager, "FDSTORE=1");
+        let names: Vec<_> = store.0.iter().map(|(name, _)| &name[..]).collect();
+        let expected = ports.map(|port| format!("samum-listener-127.0.0.1.{port}"));
+        assert_eq!(names, [&expected[0], &expected[0], &expected[1], &expected[1]]);
+
+        let addresses = ports.map(|port| Address::Tcp(([127, 0, 0, 1], port).into()));
+        // A crash.
+        kill(family.pid(), Signal::KILL);
+        family.assert_ends();
+        let mut waiting: Vec<_> = (0..8)
+            .map(|number| {
+                let mut client =
+                    Client::connect(&addresses[number % 2]).expect("the socket is open");
+                client.set_limit(SOON);
+                client.send(request("GET /a.txt")).unwrap();
+                client
+            })
+            .collect();
+        let start = |store: &Store, sites: &str| {
+            configure(&tree, driver, "", sites);
+            let mut command = store.pass(&tree);
+            command.envs(environment);
+            let server = Server::spawn(&mut command).expect("the server starts");
+            assert!(server.wait_for_stderr(" on ", SOON).is_some());
+            let control = tree.path().join("control.sock");
+            let program = tree.path().join("program");
+            Family { server, program, control, later: Mutex::default() }
+        };
+        let family = start(&store, &site(&tree, &both));
+        for client in &mut waiting {
+            assert_eq!(client.response().unwrap().body, b"hello");
+        }
+        drop(waiting);
+
+        // A reload and an upgrade without the second listener remove its sockets; a later restart has the rest.
+        let one = format!("\"127.0.0.1:{}\"", ports[0]);
+        configure(&tree, driver, "", &site(&tree, &one));
+        kill(family.pid(), Signal::HUP);
+        store.take_until(&manager, &format!("FDSTOREREMOVE=1\nFDNAME={}", expected[1]));
+        assert!(store.0.iter().all(|(name, _)| *name == expected[0]));
+        assert!(wait_until(SOON, || Client::connect(&addresses[1]).is_err()));
+        let next = family.upgrade();
+        store.take_until(&manager, &format!("MAINPID={next}"));
+        store.take_until(&manager, "FDSTORE=1");
+        kill(next, Signal::TERM);
+        store.take_until(&manager, "STOPPING=1");
+        family.assert_ends();
+        let mut client = Client::connect(&addresses[0]).expect("the socket is open");
+        client.set_limit(SOON);
+        client.send(request("GET /a.txt")).unwrap();
+
+        // The configuration has another listener now: what is stored for the first one is removed.
+        let family = start(&store, &site(&tree, &both));
+        assert_eq!(client.response().unwrap().body, b"hello");
+        assert_eq!(testkit::get(&addresses[1], "/a.txt").unwrap().body, b"hello");
+        family.stop();
+        family.assert_ends();
+        let family = start(&store, &site(&tree, "\"127.0.0.1:0\""));
+        store.take_until(&manager, &format!("FDSTOREREMOVE=1\nFDNAME={}", expected[0]));
+        assert!(wait_until(SOON, || Client::connect(&addresses[0]).is_err()));
+        family.stop();
+        family.assert_ends();
+    });
+}
+
+#[test]
+fn a_manager_without_a_store_is_sent_no_sockets() {
+    let tree = tree();
+    let manager = Manager::new(&tree);
+    let socket = tree.path().join("notify.sock");
+    let environment = [("NOTIFY_SOCKET", text(&socket))];
+    let listen = format!("\"127.0.0.1:{}\"", free_port());
+    let family = Family::start_with("auto", &tree, "", &site(&tree, &listen), &environment);
+    assert_eq!(manager.next(), "READY=1");
+    family.stop();
+    assert_eq!(manager.next(), "STOPPING=1");
+    family.assert_ends();
 }
