@@ -12,15 +12,15 @@
 //! process serves as before. The module `machine` decides, and the other modules act:
 //!
 //! - `starter`: the process that starts new processes, with the rights of the first process;
-//! - `estate`, `packet`: the description of the sockets that are handed over, and its transport;
+//! - `handover`, `packet`: the description of the sockets that are handed over, and its transport;
 //! - `upgrader`: the side of the process that is replaced;
-//! - `heir`: the side of the new process.
+//! - `successor`: the side of the new process.
 
-mod estate;
-mod heir;
+mod handover;
 mod machine;
 mod packet;
 mod starter;
+mod successor;
 mod upgrader;
 
 use core::time::Duration;
@@ -28,8 +28,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-pub use heir::Origin;
-pub(crate) use heir::{Inheritance, Reporter};
+pub use successor::Origin;
+pub(crate) use successor::{Inheritance, Reporter};
 pub(crate) use upgrader::{Parts, Upgrader};
 
 /// The packet by which a process asks an earlier process to end soon, because the server stops.

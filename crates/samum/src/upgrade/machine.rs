@@ -33,14 +33,14 @@ pub(super) enum State {
     /// The new process has the listeners, and has to be ready at this time.
     Waiting(Duration),
     /// The new process serves. If it still runs at this time, it replaces this process.
-    Proving(Duration, Heir),
+    Proving(Duration, Successor),
     /// The new process has replaced this process.
     Draining,
 }
 
 /// The process that replaces this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heir {
+pub(super) struct Successor {
     /// Its process ID.
     pub(super) pid: u32,
     /// The numbers of the listeners that the process serves.
@@ -59,7 +59,7 @@ pub(super) enum Event {
     /// The starter has started no process, for this reason.
     Refused(String),
     /// The new process is ready.
-    Ready(Heir),
+    Ready(Successor),
     /// The new process cannot serve, for this reason.
     Failed(String),
     /// The new process has ended, or the connection to it is lost.
@@ -80,7 +80,7 @@ pub(super) enum Step {
     /// The new process gets the listeners.
     HandOver,
     /// The new process replaces this process.
-    Release(Heir),
+    Release(Successor),
     /// The upgrade was given up, for this reason. The process serves as before.
     GiveUp(String),
     /// No upgrade begins, for this reason. An upgrade that is under way goes on.
@@ -112,8 +112,8 @@ impl State {
             (Self::Starting(_) | Self::Waiting(_) | Self::Proving(..), Event::Stop) => {
                 Step::GiveUp("the server is shutting down".to_owned())
             }
-            (Self::Waiting(_), Event::Ready(heir)) => {
-                *self = Self::Proving(now + PROOF, heir);
+            (Self::Waiting(_), Event::Ready(successor)) => {
+                *self = Self::Proving(now + PROOF, successor);
                 Step::Nothing
             }
             (Self::Waiting(_) | Self::Proving(..), Event::Failed(why) | Event::Refused(why)) => {
@@ -134,9 +134,9 @@ impl State {
                 "the new process is not ready after {} s",
                 READY_MAX.as_secs()
             )),
-            (Self::Proving(at, heir), Event::Tick) if at <= now => {
+            (Self::Proving(at, successor), Event::Tick) if at <= now => {
                 *self = Self::Draining;
-                Step::Release(heir)
+                Step::Release(successor)
             }
             (before, _) => {
                 *self = before;
@@ -154,8 +154,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn heir() -> Heir {
-        Heir { pid: 7, listeners: vec![1, 2] }
+    fn successor() -> Successor {
+        Successor { pid: 7, listeners: vec![1, 2] }
     }
 
     fn states() -> [State; 6] {
@@ -164,7 +164,7 @@ mod tests {
             State::Arriving,
             State::Starting(at(5)),
             State::Waiting(at(30)),
-            State::Proving(at(31), heir()),
+            State::Proving(at(31), successor()),
             State::Draining,
         ]
     }
@@ -180,9 +180,9 @@ mod tests {
         let mut state = State::default();
         assert_eq!(state.handle(at(0), Event::Asked), Step::Start);
         assert_eq!(state.handle(at(1), Event::Started), Step::HandOver);
-        assert_eq!(state.handle(at(2), Event::Ready(heir())), Step::Nothing);
+        assert_eq!(state.handle(at(2), Event::Ready(successor())), Step::Nothing);
         assert_eq!(state.handle(at(2), Event::Tick), Step::Nothing);
-        assert_eq!(state.handle(at(3), Event::Tick), Step::Release(heir()));
+        assert_eq!(state.handle(at(3), Event::Tick), Step::Release(successor()));
         assert_eq!(state, State::Draining);
         assert_eq!(state.handle(at(4), Event::Ended), Step::Nothing);
         assert_eq!(state, State::Draining);
@@ -232,7 +232,7 @@ mod tests {
         let all = [
             Event::Started,
             Event::Refused(String::new()),
-            Event::Ready(heir()),
+            Event::Ready(successor()),
             Event::Failed(String::new()),
             Event::Ended,
             Event::Stop,
@@ -244,7 +244,7 @@ mod tests {
             }
         }
         let early = State::Starting(at(5));
-        for event in [Event::Ready(heir()), Event::Ended, Event::Failed(String::new())] {
+        for event in [Event::Ready(successor()), Event::Ended, Event::Failed(String::new())] {
             assert_eq!(after(early.clone(), at(1), event), (early.clone(), "Nothing".to_owned()));
         }
     }

@@ -14,9 +14,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::estate::{Estate, Handed, Place};
-use super::heir::{FAILED, RELEASED, read_ready};
-use super::machine::{Event, Heir, State, Step};
+use super::handover::{Handed, Handover, Place};
+use super::machine::{Event, State, Step, Successor};
+use super::successor::{FAILED, RELEASED, read_ready};
 use super::{Elders, STOP, packet, starter};
 use crate::certificates::Certificates;
 use crate::control::Workers;
@@ -53,7 +53,7 @@ pub(crate) struct Upgrader {
     begin: Instant,
     state: Mutex<State>,
     /// The process that has replaced this process, until this process accepts no more.
-    heir: Mutex<Option<Heir>>,
+    successor: Mutex<Option<Successor>>,
     /// Closed when this process takes no more commands.
     commands: Mutex<Option<PipeWriter>>,
 }
@@ -61,12 +61,12 @@ pub(crate) struct Upgrader {
 impl Upgrader {
     /// `commands` is closed when the process takes no more commands. If the process is about to replace another
     /// process, the caller calls [`settle`](Self::settle) after the replacement.
-    pub(crate) fn new(parts: Parts, commands: PipeWriter, is_heir: bool) -> Self {
+    pub(crate) fn new(parts: Parts, commands: PipeWriter, is_successor: bool) -> Self {
         Self {
             parts,
             begin: Instant::now(),
-            state: Mutex::new(if is_heir { State::Arriving } else { State::Idle }),
-            heir: Mutex::default(),
+            state: Mutex::new(if is_successor { State::Arriving } else { State::Idle }),
+            successor: Mutex::default(),
             commands: Mutex::new(Some(commands)),
         }
     }
@@ -108,10 +108,10 @@ impl Upgrader {
     /// If another process has replaced this process, accepts no more connections, and ends when all connections have
     /// ended.
     pub(crate) fn leave(&self) {
-        if let Some(heir) = lock(&self.heir).take() {
+        if let Some(successor) = lock(&self.successor).take() {
             // The names that are left belong to listeners that the new process does not have.
             self.parts.socket_files.close();
-            self.parts.workers.leave(&heir.listeners);
+            self.parts.workers.leave(&successor.listeners);
         }
     }
 
@@ -172,7 +172,7 @@ impl Run<'_> {
             let event = self.next();
             match upgrader.handle(event) {
                 Step::HandOver => self.hand_over(&current.listeners)?,
-                Step::Release(heir) => return self.release(heir, &mut current),
+                Step::Release(successor) => return self.release(successor, &mut current),
                 Step::GiveUp(why) | Step::Refuse(why) => return Err(why),
                 Step::Nothing | Step::Start => {}
             }
@@ -209,7 +209,7 @@ impl Run<'_> {
             return match packet::take(channel) {
                 Ok(Some(packet)) => {
                     match (read_ready(&packet.bytes), packet.bytes.strip_prefix(FAILED)) {
-                        (Some(heir), _) => Event::Ready(heir),
+                        (Some(successor), _) => Event::Ready(successor),
                         (_, Some(why)) => Event::Failed(text(why)),
                         _ => Event::Tick,
                     }
@@ -227,7 +227,8 @@ impl Run<'_> {
         let channel = self.channel.as_ref().ok_or("the starter has sent no socket")?;
         let mut sockets: BTreeMap<u32, Vec<OwnedFd>> = parts.workers.sockets()?;
         let elders = parts.elders.alive();
-        let mut estate = Estate { tickets: parts.certificates.ticket_keys(), ..Estate::default() };
+        let mut handover =
+            Handover { tickets: parts.certificates.ticket_keys(), ..Handover::default() };
         let mut descriptors = Vec::new();
         for (number, listen) in listeners {
             let sockets = sockets.remove(number).unwrap_or_default();
@@ -238,30 +239,30 @@ impl Run<'_> {
                 }
             };
             let count = u32::try_from(sockets.len()).map_err(|_| "too many sockets")?;
-            estate.listeners.push(Handed { number: *number, address, sockets: count });
+            handover.listeners.push(Handed { number: *number, address, sockets: count });
             descriptors.extend(sockets);
         }
         let mut borrowed: Vec<_> = descriptors.iter().map(OwnedFd::as_fd).collect();
         if let (Some((path, socket)), Some(file)) =
             (&parts.control, parts.socket_files.numbers(CONTROL))
         {
-            estate.control = Some((path.clone(), file));
+            handover.control = Some((path.clone(), file));
             borrowed.push(socket.as_fd());
         }
-        estate.has_manager = exit::has_manager();
+        handover.has_manager = exit::has_manager();
         let place = |address: &Address| match address {
             Address::Ip(ip) => Place::Ip(*ip),
             Address::Unix(unix) => Place::Unix(unix.path.clone(), None),
         };
         let names = activation::names().iter();
-        estate.names = names.map(|(name, address)| (name.clone(), place(address))).collect();
-        estate.elders = u32::try_from(elders.len()).map_err(|_| "too many processes")?;
+        handover.names = names.map(|(name, address)| (name.clone(), place(address))).collect();
+        handover.elders = u32::try_from(elders.len()).map_err(|_| "too many processes")?;
         borrowed.extend(elders.iter().map(|elder| elder.as_fd()));
         // From here on the end of this process must not shut down the sockets that the new process uses.
         exit::share_listeners(true);
-        let description = description(&estate)
+        let description = description(&handover)
             .map_err(|error| format!("cannot describe what is handed over: {error}"))?;
-        let sent = packet::send(channel, b"estate", &[description.as_fd()]).and_then(|()| {
+        let sent = packet::send(channel, b"handover", &[description.as_fd()]).and_then(|()| {
             let mut packets = borrowed.chunks(packet::DESCRIPTORS_MAX);
             packets.try_for_each(|some| packet::send(channel, b"descriptors", some))
         });
@@ -273,29 +274,30 @@ impl Run<'_> {
     }
 
     /// Lets the new process take over.
-    fn release(&mut self, heir: Heir, current: &mut Current) -> Result<String, String> {
+    fn release(&mut self, successor: Successor, current: &mut Current) -> Result<String, String> {
         let Upgrader { parts, .. } = self.upgrader;
         let channel = self.channel.take().ok_or("the starter has sent no socket")?;
-        let Some(files) = parts.socket_files.give_away(&heir.listeners) else {
+        let Some(files) = parts.socket_files.give_away(&successor.listeners) else {
             return Err("the server is shutting down".to_owned());
         };
         if packet::send(&channel, RELEASED, &[]).is_err() {
             parts.socket_files.add(files);
             return Err("the new process has ended right after it said that it is ready".to_owned());
         }
-        let taken = current.listeners.iter().filter(|(number, _)| heir.listeners.contains(number));
+        let taken =
+            current.listeners.iter().filter(|(number, _)| successor.listeners.contains(number));
         descriptor_store::keep_only(taken.map(|(_, listen)| &listen.address));
-        notify::end(heir.pid);
+        notify::end(successor.pid);
         files.into_iter().for_each(|(_, file)| file.give_away());
         current.is_replaced = true;
         parts.elders.forget();
         drop(lock(&self.upgrader.commands).take());
         let text = format!(
             "process {} serves now; process {} accepts no more and finishes its connections",
-            heir.pid,
+            successor.pid,
             std::process::id()
         );
-        *lock(&self.upgrader.heir) = Some(heir);
+        *lock(&self.upgrader.successor) = Some(successor);
         let obey = move || {
             loop {
                 match packet::receive(&channel, WAIT_PAUSE) {
@@ -316,10 +318,10 @@ impl Run<'_> {
 }
 
 /// The description as a file in memory that no process can change.
-fn description(estate: &Estate) -> std::io::Result<OwnedFd> {
+fn description(handover: &Handover) -> std::io::Result<OwnedFd> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
-    let mut file = File::from(memfd_create("samum-estate", flags)?);
-    file.write_all(&estate.to_bytes())?;
+    let mut file = File::from(memfd_create("samum-handover", flags)?);
+    file.write_all(&handover.to_bytes())?;
     std::io::Seek::rewind(&mut file)?;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(&file, seals)?;

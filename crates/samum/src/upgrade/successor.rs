@@ -16,8 +16,8 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Signal, getpid, kill_process};
 use zeroize::Zeroizing;
 
-use super::estate::{self, Estate, Handed, Place};
-use super::machine::Heir;
+use super::handover::{self, Handed, Handover, Place};
+use super::machine::Successor;
 use super::{Elders, packet, starter};
 use crate::activation::{self, Activation};
 use crate::exit;
@@ -114,19 +114,19 @@ impl Origin {
             Err(error) => Err(cannot_take(&error)),
         };
         let description = next()?.descriptors.pop().ok_or_else(other_version)?;
-        let mut estate = read(description)?;
-        if estate.has_manager {
+        let mut handover = read(description)?;
+        if handover.has_manager {
             exit::leave_to_manager();
         }
         let address = |place| match place {
             Place::Ip(ip) => Address::Ip(ip),
             Place::Unix(path, _) => Address::Unix(UnixSocket { path, ..UnixSocket::default() }),
         };
-        let names = core::mem::take(&mut estate.names).into_iter();
+        let names = core::mem::take(&mut handover.names).into_iter();
         let names = names.map(|(name, place)| (name, address(place)));
         activation::inherit_names(names.collect());
         let mut descriptors = Vec::new();
-        while descriptors.len() < estate.descriptors() {
+        while descriptors.len() < handover.descriptors() {
             let mut packet = next()?;
             if packet.descriptors.is_empty() {
                 return Err(other_version());
@@ -134,19 +134,19 @@ impl Origin {
             descriptors.append(&mut packet.descriptors);
         }
         let mut descriptors = descriptors.into_iter();
-        let listeners = estate.listeners.into_iter().map(|handed| {
+        let listeners = handover.listeners.into_iter().map(|handed| {
             let sockets = descriptors.by_ref().take(handed.sockets as usize).collect();
             (handed, sockets)
         });
         let listeners = listeners.collect();
         let control =
-            estate.control.and_then(|(path, file)| Some((path, file, descriptors.next()?)));
+            handover.control.and_then(|(path, file)| Some((path, file, descriptors.next()?)));
         let elders = descriptors.map(Arc::new).collect();
         Ok(Inheritance {
             channel: Arc::clone(channel),
             listeners,
             control,
-            tickets: estate.tickets,
+            tickets: handover.tickets,
             elders,
             taken: Vec::new(),
         })
@@ -169,15 +169,15 @@ impl Reporter {
 }
 
 /// Reads the description, which must be sealed.
-fn read(description: OwnedFd) -> Result<Estate, String> {
+fn read(description: OwnedFd) -> Result<Handover, String> {
     let seals = rustix::fs::fcntl_get_seals(&description).map_err(|error| cannot_take(&error))?;
     let len = rustix::fs::fstat(&description).map_err(|error| cannot_take(&error))?.st_size;
-    let len = u64::try_from(len).ok().filter(|len| *len <= estate::BYTES_MAX);
+    let len = u64::try_from(len).ok().filter(|len| *len <= handover::BYTES_MAX);
     let len = len.filter(|_| seals.contains(SEALS)).ok_or_else(other_version)?;
     let len = usize::try_from(len).map_err(|_| other_version())?;
     let mut bytes = Zeroizing::new(vec![0; len]);
     File::from(description).read_exact(&mut bytes).map_err(|error| cannot_take(&error))?;
-    Estate::from_bytes(&bytes).ok_or_else(other_version)
+    Handover::from_bytes(&bytes).ok_or_else(other_version)
 }
 
 fn other_version() -> String {
@@ -205,11 +205,11 @@ pub(crate) struct Inheritance {
 }
 
 /// The sockets of a listener, and the file of a Unix socket.
-pub(crate) type Handover = (Vec<OwnedFd>, Option<(u64, u64)>);
+pub(crate) type HandedOver = (Vec<OwnedFd>, Option<(u64, u64)>);
 
 impl Inheritance {
     /// Takes the sockets of the listener at an address, if the process before had such a listener.
-    pub(crate) fn take(&mut self, address: &Address) -> Option<Handover> {
+    pub(crate) fn take(&mut self, address: &Address) -> Option<HandedOver> {
         let is_its = |(handed, _): &(Handed, _)| match (&handed.address, address) {
             (Place::Ip(handed), Address::Ip(ip)) => handed == ip,
             (Place::Unix(path, _), Address::Unix(unix)) => *path == unix.path,
@@ -252,8 +252,8 @@ impl Inheritance {
             // The call fails if the starter has gone. A starter that has gone does not kill this process.
             let _ = packet::send(line, starter::SETTLED, &[]);
         }
-        let heir = Heir { pid: process::id(), listeners: taken };
-        packet::send(&channel, &ready(&heir), &[])
+        let successor = Successor { pid: process::id(), listeners: taken };
+        packet::send(&channel, &ready(&successor), &[])
             .map_err(|error| format!("the process before has given the upgrade up: {error}"))?;
         let wait = move || match packet::receive(&channel, RELEASE_MAX) {
             Ok(Some(packet)) if packet.bytes == RELEASED => {
@@ -274,16 +274,16 @@ impl Inheritance {
 }
 
 /// The packet that says that a process is ready.
-fn ready(heir: &Heir) -> Vec<u8> {
-    let numbers = [heir.pid].into_iter().chain(heir.listeners.iter().copied());
+fn ready(successor: &Successor) -> Vec<u8> {
+    let numbers = [successor.pid].into_iter().chain(successor.listeners.iter().copied());
     READY.iter().copied().chain(numbers.flat_map(u32::to_be_bytes)).collect()
 }
 
 /// Reads the packet that says that a process is ready.
-pub(super) fn read_ready(bytes: &[u8]) -> Option<Heir> {
+pub(super) fn read_ready(bytes: &[u8]) -> Option<Successor> {
     let (numbers, []) = bytes.strip_prefix(READY)?.as_chunks() else { return None };
     let mut numbers = numbers.iter().map(|number| u32::from_be_bytes(*number));
-    Some(Heir { pid: numbers.next()?, listeners: numbers.collect() })
+    Some(Successor { pid: numbers.next()?, listeners: numbers.collect() })
 }
 
 #[cfg(test)]
@@ -293,8 +293,8 @@ mod tests {
     #[test]
     fn a_process_that_is_ready_names_itself_and_its_listeners() {
         for listeners in [vec![], vec![3], vec![1, u32::MAX, 7]] {
-            let heir = Heir { pid: 4711, listeners };
-            assert_eq!(read_ready(&ready(&heir)), Some(heir));
+            let successor = Successor { pid: 4711, listeners };
+            assert_eq!(read_ready(&ready(&successor)), Some(successor));
         }
         for bytes in [&b"ready"[..], b"ready123", b"failed 1", b""] {
             assert_eq!(read_ready(bytes), None);
@@ -306,13 +306,13 @@ mod tests {
         use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
         let make = || {
-            let file = memfd_create("estate", flags).unwrap();
-            rustix::io::pwrite(&file, &Estate::default().to_bytes(), 0).unwrap();
+            let file = memfd_create("handover", flags).unwrap();
+            rustix::io::pwrite(&file, &Handover::default().to_bytes(), 0).unwrap();
             file
         };
         let sealed = make();
         fcntl_add_seals(&sealed, SEALS).unwrap();
-        assert_eq!(read(sealed.try_clone().unwrap()).unwrap(), Estate::default());
+        assert_eq!(read(sealed.try_clone().unwrap()).unwrap(), Handover::default());
         assert!(read(make()).is_err());
         let half = make();
         fcntl_add_seals(&half, SealFlags::WRITE).unwrap();

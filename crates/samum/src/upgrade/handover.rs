@@ -10,13 +10,13 @@ use std::path::PathBuf;
 use zeroize::Zeroizing;
 
 /// The first bytes, with the version of the form.
-const MAGIC: &[u8] = b"samum estate 1\n";
+const MAGIC: &[u8] = b"samum handover 1\n";
 /// The most bytes of a description. A listener takes about 60 bytes.
 pub(super) const BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The description, without the descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Estate {
+pub(super) struct Handover {
     pub(super) listeners: Vec<Handed>,
     /// The path of the control socket, and its file.
     pub(super) control: Option<(PathBuf, (u64, u64))>,
@@ -49,7 +49,7 @@ pub(super) enum Place {
     Unix(PathBuf, Option<(u64, u64)>),
 }
 
-impl Estate {
+impl Handover {
     /// The number of descriptors that follow.
     pub(super) fn descriptors(&self) -> usize {
         let sockets = self.listeners.iter().map(|handed| handed.sockets as usize);
@@ -113,8 +113,8 @@ impl Estate {
             names.push((name, from.place()?));
         }
         let control = file.map(|file| (path, file));
-        let estate = Self { listeners, control, tickets, elders, has_manager, names };
-        from.0.is_empty().then_some(estate)
+        let handover = Self { listeners, control, tickets, elders, has_manager, names };
+        from.0.is_empty().then_some(handover)
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
         ]
     }
 
-    fn estate() -> impl Strategy<Value = Estate> {
+    fn handover() -> impl Strategy<Value = Handover> {
         let handed =
             (any::<u32>(), place(), any::<u16>()).prop_map(|(number, address, sockets)| Handed {
                 number,
@@ -227,7 +227,7 @@ mod tests {
         let control = proptest::option::of((path(), file()));
         let names = proptest::collection::vec((any::<String>(), place()), 0..3);
         (listeners, control, any::<Vec<u8>>(), any::<u32>(), any::<bool>(), names).prop_map(
-            |(listeners, control, tickets, elders, has_manager, names)| Estate {
+            |(listeners, control, tickets, elders, has_manager, names)| Handover {
                 listeners,
                 control,
                 tickets: Zeroizing::new(tickets),
@@ -240,19 +240,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_read_as_they_were_written(estate in estate(), cut in any::<prop::sample::Index>()) {
-            let bytes = estate.to_bytes();
-            prop_assert!(bytes.len() <= estate.len_max());
-            prop_assert_eq!(Estate::from_bytes(&bytes), Some(estate));
-            prop_assert_eq!(Estate::from_bytes(&bytes[..cut.index(bytes.len())]), None);
+        fn bytes_are_read_as_they_were_written(handover in handover(), cut in any::<prop::sample::Index>()) {
+            let bytes = handover.to_bytes();
+            prop_assert!(bytes.len() <= handover.len_max());
+            prop_assert_eq!(Handover::from_bytes(&bytes), Some(handover));
+            prop_assert_eq!(Handover::from_bytes(&bytes[..cut.index(bytes.len())]), None);
             let longer = [&bytes[..], b"x"].concat();
-            prop_assert_eq!(Estate::from_bytes(&longer), None);
+            prop_assert_eq!(Handover::from_bytes(&longer), None);
         }
 
         #[test]
         fn other_bytes_are_refused_without_a_panic(bytes in any::<Vec<u8>>()) {
-            prop_assert_eq!(Estate::from_bytes(&bytes), None);
-            let _ = Estate::from_bytes(&[MAGIC, &bytes[..]].concat());
+            prop_assert_eq!(Handover::from_bytes(&bytes), None);
+            let _ = Handover::from_bytes(&[MAGIC, &bytes[..]].concat());
         }
     }
 }
