@@ -124,6 +124,11 @@ impl<const N: usize> Histogram<N> {
         self.sum.add(value);
     }
 
+    /// The sum of the observed values. It wraps.
+    pub(super) fn sum(&self) -> u64 {
+        self.sum.get()
+    }
+
     /// Adds this histogram to a sum.
     pub(super) fn add_to(&self, total: &mut Total<N>) {
         for (total, count) in total.counts.iter_mut().zip(&self.counts) {
@@ -144,6 +149,15 @@ impl Durations {
 
 impl<const N: usize> Total<N> {
     pub(super) const ZERO: Self = Self { counts: [0; N], above: 0, sum: 0 };
+
+    /// Adds another sum.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.above += other.above;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
 }
 
 /// A duration in nanoseconds: 584 years at most.

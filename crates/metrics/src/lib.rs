@@ -1,4 +1,4 @@
-//! Counts the work of all workers, for Prometheus.
+//! Counts the work of all workers, for Prometheus and for the page of the operator.
 //!
 //! Each worker has `Meters`, to which it alone writes, without locks. Their numbers are shared: a scrape
 //! adds up the numbers of all workers (`Metrics::exposition`). The numbers of requests are exact at any
@@ -17,6 +17,7 @@ mod exposition;
 mod histogram;
 mod series;
 mod stats;
+mod summary;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -32,6 +33,7 @@ use histogram::{DURATIONS, Durations, Number, nanos};
 use series::{Labels, Series, Sites};
 pub use series::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 pub use stats::Stats;
+pub use summary::{Latencies, SiteNumbers, Summary};
 
 /// The numbers of all workers, and of the process.
 #[derive(Debug)]
@@ -69,31 +71,34 @@ pub struct Meters {
     unshown: Vec<(Labels, Arc<Series>)>,
     /// True if series of sites that are no longer configured may be shown.
     has_stale: bool,
-    /// The counts of begun and ended reads when the reads of each device were last shown.
-    shown_reads: (u64, u64),
+    /// The counts of begun and ended reads and of waiting streams when the devices were last shown.
+    shown_reads: [u64; 3],
     /// True if calls are shown that devices have not answered.
     has_unanswered: bool,
 }
 
 /// The numbers of a device, of all workers.
 #[derive(Clone, Copy, Debug, Default)]
-struct DeviceNumbers {
-    reads: DeviceStats,
+pub struct DeviceNumbers {
+    /// Its reads. The rate is the highest that a worker has learned.
+    pub reads: DeviceStats,
     /// Calls that it has not answered for a long time.
-    unanswered: u64,
+    pub unanswered: u64,
 }
 
 /// The configurations that were loaded.
 #[derive(Clone, Debug, Default)]
-struct Loads {
-    successes: u64,
-    failures: u64,
+pub struct Loads {
+    /// Those that were used, the first one included.
+    pub successes: u64,
+    /// Those that were refused.
+    pub failures: u64,
     /// The hash of the configuration in use, if it came from a file.
-    hash: Option<String>,
+    pub hash: Option<String>,
     /// When it was loaded.
-    loaded_at: Option<SystemTime>,
+    pub loaded_at: Option<SystemTime>,
     /// True if a later one was refused.
-    has_failed: bool,
+    pub has_failed: bool,
 }
 
 /// The numbers of a server of an upstream.
@@ -193,7 +198,7 @@ impl Metrics {
             sites: Sites::default(),
             unshown: Vec::new(),
             has_stale: false,
-            shown_reads: (0, 0),
+            shown_reads: [0; 3],
             has_unanswered: false,
         }
     }
@@ -259,6 +264,10 @@ impl Metrics {
                 sum.begun += stats.begun;
                 sum.ended += stats.ended;
                 sum.time += stats.time;
+                sum.bytes += stats.bytes;
+                sum.waiting += stats.waiting;
+                // Each worker has learned it from its own reads, beside those of the others.
+                sum.rate = sum.rate.max(stats.rate);
             }
             for (device, calls) in lock(&worker.unanswered).iter() {
                 all.entry(device.numbers()).or_default().unanswered += *calls as u64;
@@ -336,11 +345,12 @@ impl Meters {
         }
     }
 
-    /// Shows the reads of each device, if some have begun or ended since: these have, of all devices.
+    /// Shows each device, if these numbers of all devices have changed since: reads that have begun, those that have ended,
+    /// and streams that wait.
     #[inline]
     pub fn show_devices<I: Iterator<Item = (Device, DeviceStats)>>(
         &mut self,
-        reads: (u64, u64),
+        reads: [u64; 3],
         devices: impl FnOnce() -> I,
     ) {
         if reads != self.shown_reads

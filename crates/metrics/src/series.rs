@@ -220,6 +220,11 @@ impl StatusLabel {
         Self(if matches!(status, Status::Other(_)) { class } else { status.code() })
     }
 
+    /// Returns true for a status from 500 on, and for their class.
+    pub(super) const fn is_server_error(self) -> bool {
+        self.0 >= 500 || self.0 == 5
+    }
+
     /// The value of the label: `200`, or `2xx` for those without a name.
     pub(super) fn text(self) -> String {
         if self.0 < 100 { format!("{}xx", self.0) } else { self.0.to_string() }

@@ -103,6 +103,8 @@ pub struct Pace {
     upwards: bool,
     /// True while streams are spaced.
     is_spaced: bool,
+    /// The rate of the last round that was judged, in bytes per second.
+    rate: u64,
 }
 
 /// The sums since the last judgement.
@@ -164,7 +166,14 @@ impl Pace {
             trials: 0,
             upwards: false,
             is_spaced: false,
+            rate: 0,
         }
+    }
+
+    /// The rate of the last round that was judged, in bytes per second; `None` before that.
+    #[must_use]
+    pub fn rate(&self) -> Option<u64> {
+        (!self.best.until.is_zero()).then_some(self.rate)
     }
 
     /// Sets whether streams are [spaced](crate::Spacing::is_on) now. While streams are spaced, reads do not change the
@@ -255,6 +264,7 @@ impl Pace {
 
     fn judge(&mut self) {
         let (rate, in_flight) = (self.round.rate(), self.round.in_flight());
+        self.rate = u64::try_from(rate).unwrap_or(u64::MAX);
         self.harmless = self.harmless_at(rate);
         let Constants { readahead, steady, .. } = self.constants;
         let is_over = self.now >= self.best.until;

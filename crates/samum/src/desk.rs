@@ -154,7 +154,7 @@ impl Desk {
         (stats.residency_misses, stats.residency_miss_bytes) = (misses, miss_bytes);
         let length = ring.now().since(cx.now);
         self.meters.end_turn(stats, length);
-        self.meters.show_devices((misses, ended), || disk.devices());
+        self.meters.show_devices([misses, ended, disk.waiting() as u64], || disk.devices());
         self.meters.show_unanswered(ring.silent(cx.tuning.timeout_disk));
     }
 }

@@ -63,7 +63,7 @@ use crate::trail::Trail;
 use crate::transport::Takes;
 use crate::way::{EXT4, Unusual};
 pub(crate) use copy::CopyRequest;
-use counts::Counts;
+use counts::{Counts, Reads};
 pub use counts::{DeviceStats, DiskStats};
 use file_systems::{FileSystems, Name};
 use holders::Holders;
@@ -218,9 +218,20 @@ impl Disk {
         self.counts.all
     }
 
-    /// Counts of the reads of each device that was read from.
+    /// The devices that were read from.
     pub fn devices(&self) -> impl Iterator<Item = (Device, DeviceStats)> {
-        self.counts.by_device.iter().map(|(device, stats)| (*device, *stats))
+        self.counts.by_device.iter().map(|(device, reads)| {
+            let Reads { begun, ended, time, bytes } = *reads;
+            let rate = self.paces.get(device).and_then(Pace::rate);
+            let waiting = self.queue.waiting(*device) as u64;
+            (*device, DeviceStats { begun, ended, time, bytes, waiting, rate })
+        })
+    }
+
+    /// The streams that wait until they may read.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     /// Notes that a resident range of `bytes` was sent.

@@ -59,6 +59,17 @@ impl StreamQueue {
         self.positions.is_empty()
     }
 
+    /// The number of streams.
+    pub(crate) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// The number of streams that wait for a device.
+    pub(crate) fn waiting(&self, device: Device) -> usize {
+        let of = |wait| self.devices.get(&(device, wait)).map_or(0, BTreeMap::len);
+        of(Wait::First) + of(Wait::Next)
+    }
+
     /// Puts a stream at the end of the queue, unless it is in the queue.
     pub(crate) fn enter(&mut self, owner: Owner, device: Device, wait: Wait) {
         if self.positions.contains_key(&owner) {

@@ -21,7 +21,7 @@ pub struct DiskStats {
     pub ended: u64,
 }
 
-/// The reads of a device since the [`Disk`](super::Disk) was made.
+/// A device as one [`Disk`](super::Disk) uses it. The numbers of reads count since the disk was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
     /// Reads that have begun.
@@ -30,13 +30,28 @@ pub struct DeviceStats {
     pub ended: u64,
     /// The time from the beginning to the end of each of these, added up.
     pub time: Duration,
+    /// Bytes that these have brought.
+    pub bytes: u64,
+    /// Streams that wait until they may read.
+    pub waiting: u64,
+    /// The bytes per second that the device was last seen to deliver, if it was read from for long enough.
+    pub rate: Option<u64>,
+}
+
+/// The reads of a device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reads {
+    pub(super) begun: u64,
+    pub(super) ended: u64,
+    pub(super) time: Duration,
+    pub(super) bytes: u64,
 }
 
 /// The counts of a disk.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) all: DiskStats,
-    pub(super) by_device: HashMap<Device, DeviceStats>,
+    pub(super) by_device: HashMap<Device, Reads>,
 }
 
 impl Counts {
@@ -53,5 +68,6 @@ impl Counts {
         let device = self.by_device.entry(device).or_default();
         device.ended += 1;
         device.time += took;
+        device.bytes += brought;
     }
 }
