@@ -382,6 +382,8 @@ pub enum Action {
     Fastcgi(Fastcgi),
     /// The response has the counters of the server.
     Metrics,
+    /// The response shows the state of the server to the operator.
+    StatusPage,
     /// The response is always the same.
     Status(FixedStatus),
 }
@@ -406,6 +408,7 @@ impl Action {
             Self::Proxy(_) => "proxy",
             Self::Fastcgi(_) => "fastcgi",
             Self::Metrics => "metrics",
+            Self::StatusPage => "status-page",
             Self::Status(_) => "status",
         }
     }

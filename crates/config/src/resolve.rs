@@ -63,6 +63,7 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
             | Action::Proxy(_)
             | Action::Fastcgi(_)
             | Action::Metrics
+            | Action::StatusPage
             | Action::Status(_) => continue,
         };
         places.entry(thing).or_insert(*place);
@@ -124,7 +125,11 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         Action::Cgi(cgi) => {
             (cgi.buffer, cgi.buffer_dir) = (shared.gateway.buffer, shared.gateway.buffer_dir);
         }
-        Action::Redirect(_) | Action::Redirects(_) | Action::Metrics | Action::Status(_) => {}
+        Action::Redirect(_)
+        | Action::Redirects(_)
+        | Action::Metrics
+        | Action::StatusPage
+        | Action::Status(_) => {}
     }
     Some(Route {
         path: path.0,
@@ -320,7 +325,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
             [] => {
                 *has_told_actions |= route.has_unknown;
                 let text = "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, \
-                            `status`, `cgi` or `metrics`";
+                            `status`, `cgi`, `metrics` or `status-page`";
                 notes.error(route.place, text);
             }
             [_] => {}
@@ -334,6 +339,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
         check_scripts(site, route, notes);
         check_buffer(route, notes);
         check_status(route, notes);
+        check_status_page(route, notes);
         check_own(route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
@@ -440,6 +446,19 @@ fn check_status(route: &RouteDraft, notes: &mut Notes) {
     let mut names = route.shared.headers.iter().flat_map(|rule| &rule.set).map(|(name, _)| name);
     if !names.any(|name| name.eq_ignore_ascii_case(field)) {
         notes.warning(*place, format!("a {} without `{field}` {what}", fixed.code));
+    }
+}
+
+/// Checks that the state of the server is shown only to clients that are named.
+fn check_status_page(route: &RouteDraft, notes: &mut Notes) {
+    let mut actions = route.actions.iter();
+    let Some((_, place)) = actions.find(|(action, _)| matches!(action, Action::StatusPage)) else {
+        return;
+    };
+    if route.shared.access.allow.is_empty() {
+        let text = "the page would show the state of the server to every client: name those that may see it, such as \
+                    `allow = [\"127.0.0.1\", \"::1\"]`";
+        notes.error(*place, text);
     }
 }
 

@@ -162,6 +162,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             | Action::Proxy(_)
             | Action::Fastcgi(_)
             | Action::Metrics
+            | Action::StatusPage
             | Action::Status(_) => None,
         });
         let of_buffers = site.routes.iter().filter_map(|route| match &route.action {
@@ -173,6 +174,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             | Action::Redirect(_)
             | Action::Redirects(_)
             | Action::Metrics
+            | Action::StatusPage
             | Action::Status(_) => None,
         });
         let of_paths = site.routes.iter().filter_map(|route| {

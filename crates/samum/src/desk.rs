@@ -11,6 +11,7 @@ use ring::{Completion, Ring, Time};
 use sendfile::{Disk, DiskStats};
 
 use crate::serving::{Servings, Snapshot};
+use crate::status_page::Board;
 use logs::say::message;
 use logs::{Cut, Logs, Record, Recording, Sink};
 use metrics::Meters;
@@ -32,6 +33,7 @@ pub struct Desk {
     /// The times of the last complaints.
     complained: BTreeMap<Complaint, Time>,
     told: Arc<Told>,
+    pub(crate) board: Arc<Board>,
 }
 
 impl Operator for Desk {
@@ -56,8 +58,9 @@ impl Desk {
         meters: Meters,
         notes: Sink,
         told: Arc<Told>,
+        board: Arc<Board>,
     ) -> Self {
-        Self { servings, logs, meters, notes, complained: BTreeMap::new(), told }
+        Self { servings, logs, meters, notes, complained: BTreeMap::new(), told, board }
     }
 
     /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short

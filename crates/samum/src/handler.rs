@@ -9,6 +9,7 @@ mod includes;
 pub(crate) mod listing;
 pub(crate) mod metrics;
 pub mod router;
+mod viewers;
 
 pub(crate) use session::handler::whole_body;
 pub use session::handler::{

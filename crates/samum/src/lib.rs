@@ -45,6 +45,7 @@ pub mod secure;
 pub mod server;
 pub mod serving;
 mod shares;
+pub mod status_page;
 pub mod upgrade;
 mod warnings;
 mod watchdog;

@@ -40,6 +40,8 @@ pub struct Context {
     pub logs: bool,
     /// True if requests are counted.
     pub counts: bool,
+    /// True once the worker accepts no more, because the server ends or another process serves.
+    pub is_ending: bool,
     /// Counters.
     pub stats: Stats,
     /// The limits and times of the configuration.
@@ -128,6 +130,7 @@ impl Context {
             date: date::format(0),
             logs: false,
             counts: false,
+            is_ending: false,
             stats: Stats::default(),
             tuning,
             recorder,

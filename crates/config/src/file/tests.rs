@@ -475,9 +475,22 @@ fn mistakes_are_explained() {
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
         (
             with_route(""),
-            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `status`, `cgi` or `metrics`",
+            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `status`, `cgi`, `metrics` or `status-page`",
         ),
         (with_route("metrics = false"), "the route has no action"),
+        (with_route("status-page = false"), "the route has no action"),
+        (
+            with_route("status-page = true"),
+            "3:15: error: the page would show the state of the server to every client: name those that may see it",
+        ),
+        (
+            with_route("status-page = true\nallow = []"),
+            "the page would show the state of the server",
+        ),
+        (
+            with_route("deny = ['10.0.0.0/8']\nstatus-page = true"),
+            "4:15: error: the page would show",
+        ),
         (
             with_route("files = 'x'\nfastcgi = 'a:1'\ncheck = '/up'"),
             "`check` asks by HTTP, which no FastCGI application speaks",
@@ -1148,8 +1161,13 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         }
         "[[site.route]]" => {
             let actions = ["files", "proxy", "redirect", "redirects", "status", "cgi"];
-            let is_action = actions.contains(&name) || line == "metrics = true";
-            let path = if name == "redirect" { "path = '/old/'" } else { "" };
+            let flags = ["metrics = true", "status-page = true"];
+            let is_action = actions.contains(&name) || flags.contains(&line);
+            let path = match name {
+                "redirect" => "path = '/old/'",
+                "status-page" => "allow = ['127.0.0.1']",
+                _ => "",
+            };
             with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
         }
         "listen" => {
@@ -1203,6 +1221,13 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         )),
         other => panic!("{other} is a new section"),
     }
+}
+
+#[test]
+fn a_status_page_may_have_the_clients_of_its_site() {
+    let config = config("[[site]]\nallow = ['unix']\n[[site.route]]\nstatus-page = true\n");
+    let route = &config.sites[0].routes[0];
+    assert_eq!((&route.action, &route.access.allow[..]), (&Action::StatusPage, &[Peers::Unix][..]));
 }
 
 #[test]
@@ -1349,6 +1374,7 @@ fn action() -> impl Strategy<Value = Action> {
             }),
         upstream().prop_map(Action::Proxy),
         Just(Action::Metrics),
+        Just(Action::StatusPage),
         (200..304_u16, option::of(text()))
             .prop_filter("content", |(code, text)| text.is_none()
                 || FixedStatus::has_content(*code))
@@ -1467,12 +1493,15 @@ fn route() -> impl Strategy<Value = Route> {
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
             (path, pattern, ((is_internal, server_timing, half_close, own_log), max_body, fields)),
-            access,
+            mut access,
             limits,
             headers,
             errors,
             action,
         )| {
+            if action == Action::StatusPage {
+                access.allow.push(Peers::Unix);
+            }
             Route {
                 path,
                 pattern,

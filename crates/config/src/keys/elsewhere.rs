@@ -92,7 +92,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("ssl_trusted_certificate", &["client"]),
     ("ssl_verify_client", &["client"]),
     ("sticky", &["hash-by"]),
-    ("stub_status", &["metrics"]),
+    ("stub_status", &["metrics", "status-page"]),
     ("templates", &["includes"]),
     ("try_files", &["fallback"]),
     ("upstream", &["proxy"]),

@@ -260,6 +260,20 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         },
         write: |route| matches!(route.action, Action::Metrics).then(|| "true".to_owned()),
     },
+    Key {
+        name: "status-page",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "An action: show the state of the server on a page of HTML that stays up to date. With `?json` behind its path \
+              the same figures are sent as JSON, with `?events` as server-sent events. The route needs `allow`.",
+        read: |route, node, notes| {
+            if node.flag(notes) == Some(true) {
+                route.actions.push((Action::StatusPage, node.place));
+            }
+        },
+        write: |route| matches!(route.action, Action::StatusPage).then(|| "true".to_owned()),
+    },
 ];
 
 pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut Notes) {

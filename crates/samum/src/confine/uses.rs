@@ -156,7 +156,7 @@ impl List {
             Action::Proxy(upstream) => {
                 upstream.rules.buffer_dir.iter().for_each(|dir| self.buffers(dir));
             }
-            Action::Redirect(_) | Action::Metrics | Action::Status(_) => {}
+            Action::Redirect(_) | Action::Metrics | Action::StatusPage | Action::Status(_) => {}
         }
         let mut servers = action.upstream().into_iter().flat_map(|upstream| &upstream.servers);
         if servers.any(|server| matches!(server.address, ServerAddress::Host(..))) {

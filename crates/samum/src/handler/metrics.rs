@@ -1,4 +1,4 @@
-//! The page for Prometheus: what all workers have counted.
+//! What all workers have counted: the page for Prometheus, and the figures of the operator's page.
 
 use std::fs;
 
@@ -9,7 +9,9 @@ use sendfile::Piece;
 use super::{Body, BodySink, Part, Produced, Producer, Response};
 use crate::descriptors;
 use crate::serving::Snapshot;
+use crate::status_page::{Board, Figures, LISTED_MAX};
 use metrics::{CONTENT_TYPE, Exposition, Metrics, ProcessNumbers};
+use session::context::Context;
 
 /// The response to a scrape. Its text is made while it is sent, because its length grows with the
 /// sites, methods and statuses that have occurred.
@@ -29,6 +31,33 @@ pub(super) fn response(
     let process = process();
     let page = Page { exposition: metrics.exposition(servers, process.as_ref()) };
     Response::new(head, Body::from(Part::Producer(Box::new(page))))
+}
+
+/// The figures of the operator's page.
+pub(super) fn figures(
+    board: &Board,
+    metrics: &Metrics,
+    snapshot: &Snapshot,
+    cx: &Context,
+) -> Figures {
+    let mut servers: Vec<_> =
+        snapshot.upstreams().flat_map(|upstream| upstream.numbers(cx.now)).collect();
+    let servers_all = servers.len();
+    // Those that are down are shown, however many there are.
+    servers.sort_by_key(|server| server.is_up);
+    servers.truncate(LISTED_MAX);
+    Figures {
+        at: cx.now,
+        unix: cx.unix,
+        summary: metrics.summary(LISTED_MAX),
+        process: process(),
+        servers,
+        servers_all,
+        sites: snapshot.sites_len(),
+        routes: snapshot.routes_len(),
+        examples: board.examples(),
+        viewers: board.viewers(),
+    }
 }
 
 /// The numbers of the process; `None` without `/proc`, which is in memory.

@@ -33,7 +33,9 @@ use sendfile::Takes;
 use super::attach::{Authorizer, Wrapper};
 use super::files::Files;
 use super::includes::{self, Pages};
+use super::metrics::figures;
 use super::page::{ALLOW, ALLOW_NONE};
+use super::viewers::Viewers;
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::desk::Desk;
 use crate::serving::{Destination, Served, Serving, Servings, Snapshot, Succession, TreeId};
@@ -85,6 +87,7 @@ pub struct Router {
     /// A buffer for the normal form of a path that is not in normal form.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
+    viewers: Viewers,
     faults: Faults,
 }
 
@@ -186,7 +189,7 @@ impl Handler for Router {
             add_fields(head, serving, *destination, &mut response);
             response.reason = outcome.reason();
             response.upstream = outcome.times();
-            self.faults.note(head, &response, cx.now);
+            self.faults.note(self.viewers.board(), head, &response, (cx.now, cx.unix));
         }
 
         response.hsts = serving.hsts(destination.site);
@@ -245,6 +248,9 @@ impl Handler for Router {
         if !self.faults.is_empty() {
             self.faults.write(shell);
         }
+        if !self.viewers.is_quiet() {
+            self.viewers.act(shell);
+        }
     }
 
     #[inline]
@@ -258,6 +264,7 @@ impl Handler for Router {
             || !self.before.is_empty()
             || self.is_attached
             || !self.faults.is_empty()
+            || !self.viewers.is_quiet()
             || self.programs.may_have_news()
             || self.proxy.may_have_news()
             || self.pages.may_have_news()
@@ -272,6 +279,12 @@ impl Handler for Router {
             kind::PROGRAM_BODY => self.programs.handle_body(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::PAGE => self.pages.handle(shell, completion),
+            kind::VIEWERS => {
+                let Self { viewers, metrics, servings, .. } = self;
+                let now = servings.now();
+                let board = Arc::clone(viewers.board());
+                viewers.handle(&shell.cx, || figures(&board, metrics, &now.snapshot, &shell.cx));
+            }
             kind::WAKE => {
                 self.programs.handle_wake(shell);
                 self.files.handle(shell, completion);
@@ -305,7 +318,7 @@ impl Handler for Router {
 
     fn next_woken(&mut self) -> Option<Ticket> {
         loop {
-            let ticket = self.programs.next_woken();
+            let ticket = self.viewers.next_woken().or_else(|| self.programs.next_woken());
             let ticket = ticket.or_else(|| self.proxy.next_woken());
             let ticket = ticket.or_else(|| self.pages.next_woken())?;
             if let Some(ticket) = self.pages.root(ticket) {
@@ -343,6 +356,7 @@ impl Router {
         let serving = Rc::new(serving.recorded(recordings));
         servings.replace(Rc::clone(&serving));
         let metrics = Arc::clone(shell.operator.meters.metrics());
+        let viewers = Viewers::new(Arc::clone(&shell.operator.board));
         let (account, buffers_max) = (&shell.cx.budget.shared, shell.cx.tuning.buffers_bytes_max);
         let mut proxy = Proxy::new(account, buffers_max, Arc::clone(&quota));
         proxy.watch(shell, serving.snapshot.upstreams());
@@ -362,6 +376,7 @@ impl Router {
             wrapper_has_turn: false,
             scratch: Vec::new(),
             metrics,
+            viewers,
             faults: Faults::default(),
         })
     }
@@ -394,6 +409,8 @@ impl Router {
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.set_tuning(serving.snapshot.tuning().clone());
         self.servings.replace(serving);
+        // They may not be allowed to see the page any more.
+        self.viewers.end_all();
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
     }

@@ -21,6 +21,7 @@ use crate::network::{Listeners, Network};
 use crate::secure::Secure;
 use crate::serving::Snapshot;
 use crate::shares::Shares;
+use crate::status_page::Board;
 use crate::worker::{Parts, Remainder, Worker};
 use config::{Log, Server};
 use logs::say::say;
@@ -67,6 +68,7 @@ pub(super) struct Shared {
     devices: Arc<Devices>,
     silences: Arc<Silences<String>>,
     told: Arc<Told>,
+    board: Arc<Board>,
     acceptors: Arc<Acceptors>,
     /// Descriptors of each worker for connections and files.
     descriptors: usize,
@@ -91,6 +93,7 @@ impl Shared {
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
             told: Arc::default(),
+            board: Arc::default(),
             acceptors: Arc::clone(acceptors),
             descriptors: shares.descriptors,
         }
@@ -233,6 +236,7 @@ impl Seed {
             devices: shared.devices,
             silences: shared.silences,
             told: shared.told,
+            board: shared.board,
             descriptors_max: descriptors::files(shared.descriptors),
             logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: (shared.metrics, number),

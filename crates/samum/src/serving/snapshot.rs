@@ -65,7 +65,7 @@ pub struct Snapshot {
     /// The places where requests are recorded: those of the sites in their order, then those of routes with a log of
     /// their own.
     records: Vec<RecordPlace>,
-    /// True if a route shows the metrics.
+    /// True if a route shows the metrics, or figures that are made of them.
     shows_metrics: bool,
     /// The fields of requests with the subject of a client's certificate, left out: no client may send them.
     reserved: Vec<RequestHeader>,
@@ -114,6 +114,7 @@ pub(crate) enum Served {
     /// One redirect, or those of a list.
     Redirect,
     Metrics,
+    StatusPage,
     /// A fixed status.
     Status(Status),
 }
@@ -174,6 +175,7 @@ impl Served {
             | Self::Proxy(_)
             | Self::Redirect
             | Self::Metrics
+            | Self::StatusPage
             | Self::Status(_) => None,
         }
     }
@@ -192,6 +194,7 @@ impl Served {
             | Self::Programs(_)
             | Self::Redirect
             | Self::Metrics
+            | Self::StatusPage
             | Self::Status(_) => None,
         }
     }
@@ -203,6 +206,7 @@ impl Served {
             | Self::Programs(_)
             | Self::Redirect
             | Self::Metrics
+            | Self::StatusPage
             | Self::Status(_) => None,
         }
     }
@@ -256,7 +260,7 @@ impl Snapshot {
         for (index, site) in config.sites.iter().enumerate() {
             let first = made.routes.len();
             for route in &site.routes {
-                made.shows_metrics |= route.action == Action::Metrics;
+                made.shows_metrics |= shows_metrics(route);
                 // The command line may set another `rate-min` than the file.
                 let checked = route.limits.check_rate(&config.server.tuning);
                 checked.map_err(|error| format!("bytes-per-connection: {error}"))?;
@@ -360,6 +364,7 @@ impl Snapshot {
                 Served::Redirect
             }
             Action::Metrics => Served::Metrics,
+            Action::StatusPage => Served::StatusPage,
             Action::Status(fixed) => Served::Status(FixedStatus::check_code(fixed.code)?),
         };
         let (mut route, pages) = (route.clone(), BTreeMap::new());
@@ -465,7 +470,7 @@ impl Snapshot {
         &self.records
     }
 
-    /// Returns true if a route shows the metrics, so that requests have to be counted.
+    /// Returns true if a route shows the metrics, or figures that are made of them, so that requests have to be counted.
     pub(crate) const fn shows_metrics(&self) -> bool {
         self.shows_metrics
     }
@@ -582,6 +587,11 @@ fn reserved_of(config: &Config) -> Vec<RequestHeader> {
         }
     }
     reserved
+}
+
+/// Returns true if a route shows numbers of requests, which are counted then.
+pub(super) const fn shows_metrics(route: &Route) -> bool {
+    matches!(route.action, Action::Metrics | Action::StatusPage)
 }
 
 /// Returns true if what becomes of a request of a site depends on its scheme.

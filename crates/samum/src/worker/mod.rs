@@ -30,6 +30,7 @@ use crate::handler::Handler;
 use crate::handler::router::Router;
 use crate::network::{Listeners, NetEvent, Network};
 use crate::serving::{Serving, Servings, Snapshot, Succession};
+use crate::status_page::Board;
 use config::Log;
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
@@ -164,6 +165,8 @@ pub struct Parts {
     pub silences: Arc<Silences<String>>,
     /// The times at which any worker last reported clients that do not speak HTTP/1.
     pub told: Arc<Told>,
+    /// What the page of the operator shows, of all workers.
+    pub board: Arc<Board>,
     /// Open files that this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
@@ -301,7 +304,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let tuning = parts.snapshot.tuning().clone();
         let servings = Rc::new(Servings::new(Serving::new(parts.snapshot, Vec::new())));
         let cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
-        let desk = Desk::new(servings, logs, metrics.meters(number), notes, parts.told);
+        let desk =
+            Desk::new(servings, logs, metrics.meters(number), notes, parts.told, parts.board);
         let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
         shell.operator.logs.set_seed(shell.cx.id_seed);
         shell.cx.takes = network.takes();
@@ -786,6 +790,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// turns.
     pub fn shut_down(&mut self) {
         self.shutdown = Some(Shutdown::default());
+        self.shell.cx.is_ending = true;
         self.network.close(&mut self.shell.ring);
         while let Some(event) = self.network.next_event() {
             self.handle_event(event);
@@ -799,6 +804,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             return;
         }
         self.shutdown = Some(Shutdown { is_replaced: true, ..Shutdown::default() });
+        self.shell.cx.is_ending = true;
         self.network.leave(&mut self.shell.ring, shared);
         while let Some(event) = self.network.next_event() {
             self.handle_event(event);

@@ -17,4 +17,5 @@ mod other_protocols;
 mod paths;
 mod pipelining;
 mod rules;
+mod status_page;
 mod table;

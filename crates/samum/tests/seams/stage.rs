@@ -73,6 +73,7 @@ impl<H: Handler> Stage<H> {
             devices: Arc::default(),
             silences: Arc::default(),
             told: Arc::default(),
+            board: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             logs: Vec::new(),
             metrics: (metrics::Metrics::new(1), 0),

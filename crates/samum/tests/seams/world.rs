@@ -82,6 +82,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         devices: Arc::default(),
         silences: Arc::default(),
         told: Arc::default(),
+        board: Arc::default(),
         descriptors_max: 64,
         logs: Vec::new(),
         metrics: (metrics::Metrics::new(1), 0),

@@ -14,6 +14,7 @@ use super::script::{script_at, script_len, script_of};
 use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
 use super::steps::{Further, Slash, Step, further};
 use crate::handler::page::{ALLOW, ALLOW_MOST};
+use crate::handler::viewers::View;
 use crate::serving::{Served, Serving};
 use config::route::RouteId;
 use config::{FileRules, Files};
@@ -83,6 +84,13 @@ pub(super) fn begin<'a>(
         (served, _) => {
             let found = asked.with(|request| match (&request.head.method, served) {
                 (Method::Get | Method::Head, Served::Metrics) => Some(Outcome::Metrics),
+                (Method::Get | Method::Head, Served::StatusPage) => {
+                    let query = match request.head.target {
+                        Target::Origin { query, .. } => query,
+                        Target::Asterisk | Target::Authority => None,
+                    };
+                    Some(Outcome::StatusPage(View::of(query, request.ticket)))
+                }
                 (Method::Options, served) => Some(Outcome::Options(allowed(served))),
                 (method, Served::Redirect) if method.is_known() => {
                     redirected(request.head.target, serving, id, &path)

@@ -11,6 +11,7 @@ use crate::guard::Refusal;
 use crate::handler::attach::Recalled;
 use crate::handler::files;
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
+use crate::handler::viewers::View;
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::serving::{Destination, RouteEntry, Served, Serving};
 use config::route::RouteId;
@@ -56,6 +57,8 @@ pub(super) enum Outcome {
     NotAllowed(&'static [u8]),
     /// The counters of all workers.
     Metrics,
+    /// This part of the operator's page.
+    StatusPage(View),
     /// The fixed response of this route, which is no error or has a text.
     Fixed(RouteId),
     /// A page for this status, and the reason for the operator.
@@ -119,6 +122,7 @@ impl Answer {
             | Outcome::Options(_)
             | Outcome::NotAllowed(_)
             | Outcome::Metrics
+            | Outcome::StatusPage(_)
             | Outcome::Fixed(_)
             | Outcome::Error(..)
             | Outcome::Refused(_) => AnswerSize::default(),
@@ -175,11 +179,20 @@ impl Router {
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
+            Outcome::StatusPage(view) => self.status_page(cx, serving, *view),
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
             Outcome::Error(status, _) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
             Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
         }
+    }
+
+    /// Makes the response with a part of the operator's page.
+    #[inline(never)]
+    fn status_page(&self, cx: &Context, serving: &Serving, view: View) -> Response<'static> {
+        let Self { viewers, metrics, .. } = self;
+        let (board, snapshot) = (viewers.board(), &serving.snapshot);
+        viewers.response(cx, view, || metrics::figures(board, metrics, snapshot, cx))
     }
 
     /// Makes the response of an error whose page is a file.
@@ -310,7 +323,7 @@ pub(super) const fn allowed(served: &Served) -> &'static [u8] {
         Served::Redirect | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => {
             ALLOW_MOST
         }
-        Served::Files { .. } | Served::Metrics => ALLOW,
+        Served::Files { .. } | Served::Metrics | Served::StatusPage => ALLOW,
     }
 }
 
@@ -319,7 +332,7 @@ pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     match served {
         Served::Status(_) | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => true,
         Served::Redirect => method.is_known(),
-        Served::Files { .. } | Served::Metrics => false,
+        Served::Files { .. } | Served::Metrics | Served::StatusPage => false,
     }
 }
 
@@ -343,6 +356,7 @@ mod tests {
         let routes = [
             ("/files/", "files", ALLOW),
             ("/metrics", "metrics", ALLOW),
+            ("/status-page", "status-page", ALLOW),
             ("/redirect", "redirect", ALLOW_MOST),
             ("/cgi/", "cgi", ALLOW_MOST),
             ("/proxy/", "proxy", ALLOW_MOST),

@@ -1,10 +1,13 @@
-//! Lines for the operator about requests that the server answers with an error, with the reason.
+//! Lines for the operator about requests that the server answers with an error, with the reason. The page of the operator
+//! shows the last of them.
 
 use http::{Head, Status, Target};
 use ring::Time;
 
 use crate::handler::Response;
+use crate::status_page::{Board, Example};
 use gateways::lines::Budget;
+use session::reason::Reason;
 use session::shell::Shell;
 
 /// Bytes of the host and of the path of a request that a line shows.
@@ -15,6 +18,8 @@ const SHOWN_BYTES_MAX: usize = 256;
 pub(super) struct Faults {
     /// A budget for each [`Kind`], so that requests for missing files keep no other line out of the log.
     budgets: [Budget; 3],
+    /// The budget of examples whose lines are written elsewhere.
+    told: Budget,
     lines: Vec<String>,
 }
 
@@ -47,28 +52,37 @@ impl Kind {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { budgets: [(); 3].map(|()| Budget::of_clients()), lines: Vec::new() }
+        let [one, two, three, told] = [(); 4].map(|()| Budget::of_clients());
+        Self { budgets: [one, two, three], told, lines: Vec::new() }
     }
 }
 
 impl Faults {
     /// Notes the reason of a response, if the operator has no line about it yet.
-    pub(super) fn note(&mut self, head: &Head<'_>, response: &Response<'_>, now: Time) {
-        let Some(reason) = response.reason.filter(|reason| !reason.is_told()) else { return };
+    /// The board gets each error that has a line, and some of those whose lines are written elsewhere.
+    pub(super) fn note(
+        &mut self,
+        board: &Board,
+        head: &Head<'_>,
+        response: &Response<'_>,
+        (now, unix): (Time, i64),
+    ) {
+        let Some(reason) = response.reason else { return };
         let status = response.outcome().0;
         let Some(kind) = Kind::of(status) else { return };
+        if reason.is_told() {
+            if *reason != Reason::Fixed && self.told.take(now).is_some() {
+                board.note(example(unix, status, shown_of(head), reason));
+            }
+            return;
+        }
         let Some(dropped) = self.budgets[kind as usize].take(now) else { return };
         if dropped > 0 {
             self.lines.push(format!("{dropped} lines {} were dropped", kind.name()));
         }
-        let path = match head.target {
-            Target::Origin { path, .. } => path,
-            Target::Asterisk => b"*",
-            Target::Authority => b"",
-        };
-        let [method, host, path] =
-            [head.method.as_bytes(), head.host().unwrap_or_default(), path].map(shown);
+        let [method, host, path] = shown_of(head);
         self.lines.push(format!("{} for {method} {host}{path}: {reason}", status.code()));
+        board.note(example(unix, status, [method, host, path], reason));
     }
 
     #[inline]
@@ -82,6 +96,26 @@ impl Faults {
             shell.note(&line);
         }
     }
+}
+
+/// The method, the host and the path of a request, as they are shown.
+fn shown_of(head: &Head<'_>) -> [String; 3] {
+    let path = match head.target {
+        Target::Origin { path, .. } => path,
+        Target::Asterisk => b"*",
+        Target::Authority => b"",
+    };
+    [head.method.as_bytes(), head.host().unwrap_or_default(), path].map(shown)
+}
+
+/// The example of a response to a request whose method, host and path these are.
+fn example(
+    unix: i64,
+    status: Status,
+    [method, host, path]: [String; 3],
+    reason: &Reason,
+) -> Example {
+    Example { unix, status: status.code(), method, host, path, reason: reason.to_string() }
 }
 
 fn shown(text: &[u8]) -> String {

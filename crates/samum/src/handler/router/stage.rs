@@ -56,6 +56,7 @@ fn action(name: &str) -> Action {
         "redirect" => Action::Redirect(Redirect { to: "/elsewhere".to_owned(), status: 308 }),
         "status" => Action::Status(FixedStatus { code: 410, text: None }),
         "metrics" => Action::Metrics,
+        "status-page" => Action::StatusPage,
         "cgi" => Action::Cgi(Cgi::new("/srv/cgi".into())),
         "proxy" => Action::Proxy(Upstream { servers: server(Protocol::Http), rules }),
         "fastcgi" | "php" => Action::Fastcgi(Fastcgi {

@@ -95,6 +95,7 @@ impl Outcome {
             | Self::Moved(_)
             | Self::Options(_)
             | Self::Metrics
+            | Self::StatusPage(_)
             | Self::Fixed(_)
             | Self::Paged(_) => None,
         }
@@ -120,7 +121,8 @@ impl Outcome {
             | Self::Directory(_)
             | Self::Moved(_)
             | Self::Options(_)
-            | Self::Metrics => None,
+            | Self::Metrics
+            | Self::StatusPage(_) => None,
         }
     }
 

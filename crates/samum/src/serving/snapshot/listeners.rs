@@ -6,7 +6,7 @@ use std::path::Path;
 
 use http::Head;
 
-use super::{Snapshot, has_scheme_rules};
+use super::{Snapshot, has_scheme_rules, shows_metrics};
 use config::site::{Hosts, SiteId};
 use config::{Access, Action, Address, Config, Listen, Route};
 
@@ -88,7 +88,7 @@ impl Snapshot {
             }
         }
         let mut routes = config.sites.iter().flat_map(|site| &site.routes);
-        let counts = routes.any(|route| route.action == Action::Metrics);
+        let counts = routes.any(shows_metrics);
         for (number, listen) in &self.listeners {
             let address = &listen.address;
             let sites = &by_endpoint[&Endpoint::of(address)];

@@ -1,0 +1,284 @@
+//! The page of the operator: its headers, its figures, its events, and who gets them.
+
+use core::net::Ipv4Addr;
+use std::fmt::Write as _;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Client, Response, Server, Tree};
+
+use crate::common::stage::text;
+use crate::common::{
+    SOON, ask, connect, connect_from, on_both_drivers, on_both_drivers_at_once, serve_config,
+    wait_until,
+};
+
+const ROUTE: &str =
+    "[[site.route]]\npath = \"/status\"\nstatus-page = true\nallow = [\"127.0.0.1\"]\n";
+
+/// A configuration of two workers that serves files, and has these lines besides.
+fn config(driver: &str, tree: &Tree, more: &str) -> String {
+    format!(
+        "[server]\nthreads = 2\ndriver = \"{driver}\"\ntimeout-drain = 5\n[[site]]\n\
+         listen = [\"127.0.0.1:0\"]\n[[site.route]]\nfiles = {:?}\n{more}",
+        tree.path().join("files")
+    )
+}
+
+fn serve(driver: &str) -> (Server, Tree) {
+    let tree = Tree::new().file("files/a.txt", "hello");
+    let server = serve_config(&tree, &config(driver, &tree, ROUTE));
+    (server, tree)
+}
+
+fn figures(server: &Server) -> Value {
+    let response = ask(server, "GET /status?json");
+    assert_eq!(response.status, 200);
+    serde_json::from_str(text(&response)).expect("JSON")
+}
+
+fn field(response: &Response, name: &str) -> String {
+    response.header(name).unwrap_or_else(|| panic!("no {name}")).to_owned()
+}
+
+/// A viewer, whose response has begun; `None` if there is no place. It ends with the connection.
+fn try_view(server: &Server) -> Option<Client> {
+    let mut client = connect(server);
+    client.send("GET /status?events HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
+    let head = client.head().unwrap();
+    assert_eq!(field(&head, "cache-control"), "no-store");
+    if head.status == 503 {
+        return None;
+    }
+    assert_eq!(head.status, 200);
+    assert_eq!(field(&head, "content-type"), "text/event-stream");
+    Some(client)
+}
+
+/// The same, when there is a place: a viewer that has left may still have one.
+fn view(server: &Server) -> Client {
+    let mut viewer = None;
+    let has_place = wait_until(SOON, || {
+        viewer = try_view(server);
+        viewer.is_some()
+    });
+    assert!(has_place, "no place");
+    viewer.expect("it has a place")
+}
+
+/// The next block of lines of a viewer.
+fn block(client: &mut Client) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.ends_with(b"\n\n") {
+        bytes.extend(client.read_exactly(1).unwrap());
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+fn event(client: &mut Client) -> Value {
+    let block = block(client);
+    let data = block.strip_prefix("data: ").unwrap_or_else(|| panic!("{block:?}"));
+    serde_json::from_str(data).expect("JSON")
+}
+
+#[test]
+fn the_page_and_the_figures_are_for_the_clients_of_allow_and_are_not_stored() {
+    on_both_drivers(|driver| {
+        let (server, _tree) = serve(driver);
+        let page = ask(&server, "GET /status");
+        assert_eq!(
+            (page.status, &field(&page, "content-type")[..]),
+            (200, "text/html; charset=utf-8")
+        );
+        let policy = field(&page, "content-security-policy");
+        assert!(
+            policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"),
+            "{policy}"
+        );
+        let json = ask(&server, "GET /status?json");
+        assert_eq!((json.status, &field(&json, "content-type")[..]), (200, "application/json"));
+        for response in [&page, &json] {
+            assert_eq!(field(response, "cache-control"), "no-store");
+            assert_eq!(field(response, "x-content-type-options"), "nosniff");
+        }
+        for target in ["/status", "/status?json", "/status?events"] {
+            let head = ask(&server, &format!("HEAD {target}"));
+            assert_eq!((head.status, head.body.len()), (200, 0), "{target}");
+            let post = ask(&server, &format!("POST {target}\nContent-Length: 0"));
+            assert_eq!(post.status, 405, "{target}");
+            let other = connect_from(&server, Ipv4Addr::new(127, 0, 0, 2));
+            let mut other = Client::from(other);
+            other.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n")).unwrap();
+            assert_eq!(other.response().unwrap().status, 403, "{target}");
+        }
+        // The client of HEAD has no place among the viewers.
+        assert_eq!(figures(&server)["viewers"], 0);
+    });
+}
+
+#[test]
+fn the_figures_are_those_of_all_workers() {
+    const ROUNDS: u64 = 20;
+    on_both_drivers(|driver| {
+        let (server, _tree) = serve(driver);
+        for _ in 0..ROUNDS {
+            assert_eq!(ask(&server, "GET /a.txt").status, 200);
+            assert_eq!(ask(&server, "GET /missing").status, 404);
+        }
+        let mut last = Value::Null;
+        let of = |figures: &Value, status: &str| {
+            let list = figures["responses"]["statuses"]["shown"].as_array().unwrap();
+            let found = list.iter().find(|one| one["status"] == status);
+            found.and_then(|one| one["count"].as_u64()).unwrap_or_default()
+        };
+        // Figures are shared for half a second, and a worker may be about to count.
+        let is_complete = wait_until(SOON, || {
+            last = figures(&server);
+            of(&last, "200") >= ROUNDS && of(&last, "404") >= ROUNDS
+        });
+        assert!(is_complete, "{last}");
+        assert_eq!(of(&last, "404"), ROUNDS);
+        assert_eq!(last["process"]["workers"], 2);
+        assert_eq!(last["config"]["routes"], 2);
+        assert!(last["connections"]["accepted"].as_u64() >= Some(2 * ROUNDS));
+        assert!(last["latency_all"]["p50_seconds"].as_f64().is_some());
+        let error = &last["errors"]["shown"][0];
+        assert_eq!(
+            (error["path"].as_str(), error["status"].as_u64()),
+            (Some("/missing"), Some(404))
+        );
+        assert_eq!(error["reason"], "no such file");
+        assert!(wait_until(SOON, || figures(&server)["responses"]["per_second"].is_number()));
+    });
+}
+
+#[test]
+fn what_a_client_sends_is_escaped_and_shown_without_its_query() {
+    on_both_drivers(|driver| {
+        let (server, _tree) = serve(driver);
+        let hostile = "GET /%0d%0a%1b%22<script>\"'`&\u{e4}\u{202e}?password=secret\n\
+                       Host: <script>alert('1')</script>\n\
+                       X-Request-Id: <script>\u{1b}\"\nReferer: http://secret/\nCookie: secret";
+        let mut client = connect(&server);
+        client.send(testkit::request(hostile)).unwrap();
+        let status = client.response().unwrap().status;
+        assert!([400, 404].contains(&status), "{status}");
+        // The name of the host is refused above. Another one goes with the same path.
+        let named = hostile.replace("Host: <script>alert('1')</script>", "Host: a-b.example");
+        assert_eq!(ask(&server, &named.replace('\u{1b}', "")).status, 404);
+        let mut written = String::new();
+        let is_shown = wait_until(SOON, || {
+            written = text(&ask(&server, "GET /status?json")).to_owned();
+            written.contains("a-b.example")
+        });
+        assert!(is_shown, "{written}");
+        for word in ["secret", "password", "<", ">", "&", "\u{1b}", "\n", "\r", "\u{202e}"] {
+            assert!(!written.contains(word), "{word:?}: {written}");
+        }
+        let json: Value = serde_json::from_str(&written).unwrap();
+        let path = json["errors"]["shown"][0]["path"].as_str().unwrap();
+        assert!(path.starts_with("/%0d%0a%1b%22<script>"), "{path}");
+    });
+}
+
+#[test]
+fn events_arrive_and_a_reload_ends_them() {
+    on_both_drivers_at_once(|driver| {
+        let (mut server, tree) = serve(driver);
+        let mut viewer = view(&server);
+        assert_eq!(block(&mut viewer), "retry: 1000\n\n");
+        let first = event(&mut viewer);
+        assert_eq!(ask(&server, "GET /a.txt").status, 200);
+        let later = |viewer: &mut Client, total: u64| {
+            for _ in 0..10 {
+                let event = event(viewer);
+                if event["responses"]["total"].as_u64() > Some(total) {
+                    return event;
+                }
+            }
+            panic!("no event has the request");
+        };
+        let second = later(&mut viewer, first["responses"]["total"].as_u64().unwrap());
+        assert!(second["time"].as_i64() >= first["time"].as_i64());
+        assert!(second["interval_seconds"].as_f64() > Some(0.0), "{second}");
+        assert_eq!(second["viewers"], 1);
+        // A reload may have other rules. It ends all events, and the browser comes back.
+        tree.write("samum.toml", &config(driver, &tree, "")[..]);
+        server.signal(Signal::HUP).unwrap();
+        viewer.read_to_end().unwrap();
+        assert_eq!(ask(&server, "GET /status").status, 404);
+    });
+}
+
+#[test]
+fn an_end_of_the_server_ends_the_events_as_responses_end() {
+    on_both_drivers_at_once(|driver| {
+        let (mut server, _tree) = serve(driver);
+        let mut viewer = connect(&server);
+        viewer.send(testkit::request("GET /status?events")).unwrap();
+        assert!(wait_until(SOON, || figures(&server)["viewers"] == 1));
+        server.signal(Signal::TERM).unwrap();
+        // In chunks, so it would be no whole response if it were cut off.
+        let response = viewer.response().unwrap();
+        assert!(text(&response).starts_with("retry: 1000\n\ndata: {"));
+        assert!(server.wait(SOON).unwrap().success());
+    });
+}
+
+#[test]
+fn the_seventeenth_viewer_is_told_why_it_has_no_place() {
+    on_both_drivers(|driver| {
+        let (server, _tree) = serve(driver);
+        let mut viewers: Vec<_> = (0..16).map(|_| view(&server)).collect();
+        let refused = ask(&server, "GET /status?events");
+        assert_eq!(refused.status, 503);
+        assert_eq!(field(&refused, "content-type"), "text/plain; charset=utf-8");
+        assert_eq!(
+            (&field(&refused, "retry-after")[..], &field(&refused, "cache-control")[..]),
+            ("10", "no-store")
+        );
+        assert!(text(&refused).starts_with("16 pages are kept up to date already"), "{refused:?}");
+        // The page and its figures are for everybody.
+        assert_eq!(ask(&server, "GET /status").status, 200);
+        assert_eq!(ask(&server, "GET /status?json").status, 200);
+        viewers.pop();
+        view(&server);
+    });
+}
+
+#[test]
+fn ten_thousand_sites_have_a_page_that_says_how_many_it_shows() {
+    const SITES: usize = 10_000;
+    let tree = Tree::new().file("files/a.txt", "hello");
+    let mut more = ROUTE.to_owned();
+    for number in 0..SITES {
+        write!(
+            more,
+            "[[site]]\nlisten = [\"127.0.0.1:0\"]\nhosts = [\"s{number}.example\"]\n\
+             [[site.route]]\nfiles = {:?}\n",
+            tree.path().join("files")
+        )
+        .unwrap();
+    }
+    let server = serve_config(&tree, &config("auto", &tree, &more));
+    let mut client = connect(&server);
+    for number in 0..SITES {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: s{number}.example\r\n\r\n")).unwrap();
+        if number % 64 == 63 || number + 1 == SITES {
+            for _ in 0..=number % 64 {
+                assert_eq!(client.response().unwrap().status, 200);
+            }
+        }
+    }
+    let mut last = Value::Null;
+    let is_complete = wait_until(SOON, || {
+        last = figures(&server);
+        last["responses"]["total"].as_u64() >= Some(SITES as u64)
+    });
+    assert!(is_complete, "{last}");
+    let sites = &last["sites"];
+    let shown = sites["shown"].as_array().unwrap().len();
+    assert!((16..=64).contains(&shown), "{shown}");
+    assert_eq!(shown as u64 + sites["more"].as_u64().unwrap(), SITES as u64 + 1);
+    assert!(last.to_string().len() <= 64 * 1024);
+}
