@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod browser;
 pub(crate) mod nginx;
 pub(crate) mod stage;
 

@@ -1,12 +1,13 @@
 //! The page of the operator: its headers, its figures, its events, and who gets them.
 
+use core::fmt::Write as _;
 use core::net::Ipv4Addr;
-use std::fmt::Write as _;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Client, Response, Server, Tree};
+use testkit::{Client, Response, Server, Tree, or_skip};
 
+use crate::common::browser::Browser;
 use crate::common::stage::text;
 use crate::common::{
     SOON, ask, connect, connect_from, on_both_drivers, on_both_drivers_at_once, serve_config,
@@ -281,4 +282,112 @@ fn ten_thousand_sites_have_a_page_that_says_how_many_it_shows() {
     assert!((16..=64).contains(&shown), "{shown}");
     assert_eq!(shown as u64 + sites["more"].as_u64().unwrap(), SITES as u64 + 1);
     assert!(last.to_string().len() <= 64 * 1024);
+}
+
+/// A server with something to show: an upstream that is down, certificates, errors, and a hostile client.
+fn busy() -> (Server, Tree) {
+    let tree = Tree::new().file("files/a.txt", "hello").file("files/film.mp4", vec![7; 3 << 20]);
+    let files = tree.path().join("files");
+    let config = format!(
+        "[server]\nthreads = 2\n[[site]]\nlisten = [\"127.0.0.1:0\"]\nhosts = [\"www.example\"]\ndefault = true\n\
+         [[site.route]]\nfiles = {files:?}\n{ROUTE}\
+         [[site.route]]\npath = \"/api/\"\nproxy = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
+         [[site.route]]\npath = \"/private/\"\nfiles = {files:?}\nallow = [\"192.0.2.0/24\"]\n\
+         [[site]]\nlisten = [{{ address = \"127.0.0.2:0\", tls = true }}]\nhosts = [\"shop.example\"]\n\
+         tls = \"self-signed\"\n[[site.route]]\nfiles = {files:?}\n",
+    );
+    let server = serve_config(&tree, &config);
+    for path in ["/api/orders?token=secret", "/private/plan.pdf", "/film.mp4", "/old/page.html"] {
+        ask(&server, &format!("GET {path}"));
+    }
+    let hostile =
+        "GET /<img/src=x/onerror=document.title='hacked'><script>document.title='hacked'</script>";
+    assert_eq!(ask(&server, hostile).status, 404);
+    (server, tree)
+}
+
+/// Bytes that are written in base64 (RFC 4648 §4).
+fn decode(text: &str) -> Vec<u8> {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let value = |byte: &u8| {
+        let digit = digits.iter().position(|digit| digit == byte).expect("a digit");
+        u32::try_from(digit).expect("a small number")
+    };
+    let mut bytes = Vec::new();
+    for four in text.trim_end_matches('=').as_bytes().chunks(4) {
+        let bits =
+            four.iter().fold(0, |bits, byte| bits << 6 | value(byte)) << (6 * (4 - four.len()));
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..four.len()]);
+    }
+    bytes
+}
+
+/// With `SAMUM_WRITE=1` the pictures of the documentation are taken anew.
+#[test]
+fn chromium_shows_the_page_in_light_and_dark_on_a_phone_and_by_keyboard() {
+    let mut browser = or_skip!(Browser::new());
+    let (server, _tree) = busy();
+    let origin = format!("http://{}", crate::common::tcp_address(&server));
+    browser.load(&format!("{origin}/status"));
+    browser.wait_for("document.getElementById('state')?.textContent === 'live'");
+    browser.wait_for("document.body.innerText.includes('/private/plan.pdf')");
+    browser.wait_for("document.body.innerText.includes('/api/orders')");
+    // Its own style and script count, and nothing of what a client has sent.
+    assert_eq!(browser.value("getComputedStyle(document.body).maxWidth"), "1280px");
+    assert_eq!(browser.value("document.title"), "samum status");
+    assert_eq!(browser.value("document.querySelectorAll('script').length"), 1);
+    assert_eq!(browser.value("document.images.length"), 0);
+    browser.wait_for("document.body.innerText.includes('<script>document.title=')");
+    assert_eq!(browser.value("document.body.innerText.includes('secret')"), false);
+    assert_eq!(browser.value("document.body.innerText.includes('http://127.0.0.1:1')"), true);
+    assert_eq!(browser.value("document.body.innerText.includes('shop.example')"), true);
+    let elsewhere = format!(
+        "performance.getEntriesByType('resource').filter(one => !one.name.startsWith('{origin}/')).length"
+    );
+    assert_eq!(browser.value(&elsewhere), 0);
+    // It lives: the figures change without a touch.
+    let total = "Number(document.querySelector('#tiles div:last-child dd').textContent.replaceAll(',', ''))";
+    let before = browser.value(total).as_f64().expect("a number");
+    for _ in 0..50 {
+        ask(&server, "GET /a.txt");
+    }
+    browser.wait_for(&format!("{total} >= {before} + 50"));
+    let mut colours = Vec::new();
+    for (name, width, height, is_dark) in
+        [("light", 1200, 560, false), ("dark", 1200, 560, true), ("phone", 400, 800, true)]
+    {
+        browser.show(width, height, is_dark);
+        browser.wait_for(&format!("innerWidth === {width}"));
+        let wide = browser.value("document.documentElement.scrollWidth");
+        assert_eq!(wide, width, "{name}");
+        colours.push(browser.value("getComputedStyle(document.body).backgroundColor"));
+        if std::env::var_os("SAMUM_WRITE").is_some() {
+            let picture = decode(&browser.picture());
+            // The repository keeps them for ever.
+            assert!(picture.len() < 80_000, "{name}: {} bytes", picture.len());
+            let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status-page");
+            std::fs::write(format!("{docs}-{name}.png"), picture).unwrap();
+        }
+    }
+    assert!(colours[0] != colours[1] && colours[1] == colours[2], "{colours:?}");
+    // By keyboard: the button is reached first, and gives the place of the viewer back.
+    browser.press("Tab", 9, "");
+    browser.wait_for("document.activeElement.id === 'pause'");
+    browser.press("Enter", 13, "\r");
+    browser.wait_for("document.getElementById('state').textContent === 'paused'");
+    assert!(wait_until(SOON, || figures(&server)["viewers"] == 0));
+    browser.press("Enter", 13, "\r");
+    browser.wait_for("document.getElementById('state').textContent === 'live'");
+    browser.press("Tab", 9, "");
+    browser.wait_for("document.activeElement.textContent === 'JSON'");
+    browser.press("Tab", 9, "");
+    browser.wait_for("document.activeElement.getAttribute('role') === 'region'");
+    // Without a place it asks by itself, and says so.
+    let click = "document.getElementById('pause').click()";
+    browser.value(click);
+    let _viewers: Vec<_> = (0..16).map(|_| view(&server)).collect();
+    browser.value(click);
+    browser.wait_for(
+        "document.getElementById('state').textContent.startsWith('too many pages are open')",
+    );
 }
