@@ -317,6 +317,27 @@ fn a_stop_of_the_new_process_ends_the_earlier_ones() {
 }
 
 #[test]
+fn a_viewer_of_the_status_page_keeps_no_earlier_process() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let route =
+            "[[site.route]]\npath = \"/status\"\nstatus-page = true\nallow = [\"127.0.0.1\"]\n";
+        let sites = site(&tree, "\"127.0.0.1:0\"") + route;
+        let mut family = Family::start(driver, &tree, "", &sites);
+        let address = family.server.address();
+        let mut viewer = Client::connect(&address).unwrap();
+        viewer.send("GET /status?events HTTP/1.0\r\nHost: test\r\n\r\n").unwrap();
+        assert_eq!(viewer.head().unwrap().status, 200);
+        family.upgrade();
+        assert!(viewer.read_to_end().unwrap().ends_with(b"}\n\n"));
+        assert!(family.server.wait(SOON).unwrap().success());
+        assert_eq!(testkit::get(&address, "/status?json").unwrap().status, 200);
+        family.stop();
+        family.assert_ends();
+    });
+}
+
+#[test]
 fn connections_have_the_time_for_an_upgrade_and_are_counted_then() {
     on_both_drivers_at_once(|driver| {
         let tree = tree();
