@@ -55,35 +55,6 @@ pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
     at
 }
 
-/// The first position from `at` on whose byte is no [`TOKEN`], or the length of `bytes`.
-///
-/// As `skip(bytes, at, TOKEN)`, eight letters a step: names of fields are words of letters.
-#[inline(always)]
-pub fn skip_name(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let marks = marks_of_others_than_letters(u64::from_le_bytes(*word));
-        if marks == 0 {
-            at += 8;
-            continue;
-        }
-        at += (marks.trailing_zeros() / 8) as usize;
-        if bytes.get(at).is_none_or(|&byte| !is(byte, TOKEN)) {
-            return at;
-        }
-        at += 1;
-    }
-    skip(bytes, at, TOKEN)
-}
-
-/// Marks the high bit of bytes of `word` that are no letters of ASCII. No sum carries into the next byte.
-#[inline(always)]
-const fn marks_of_others_than_letters(word: u64) -> u64 {
-    let small = (word | ONES * 0x20) & !HIGHS;
-    let from_a = small + ONES * (0x80 - b'a' as u64);
-    let behind_z = small + ONES * (0x80 - b'{' as u64);
-    !(from_a & !behind_z & !word) & HIGHS
-}
-
 /// The first position from `at` on whose byte is a control character other than HTAB, or the length
 /// of `bytes`.
 ///
@@ -370,17 +341,6 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_ends_a_name_or_belongs_to_it_wherever_it_stands() {
-        for byte in 0..=u8::MAX {
-            for place in 0..16 {
-                let mut bytes = [b'x'; 16];
-                bytes[place] = byte;
-                assert_eq!(skip_name(&bytes, 0), skip(&bytes, 0, TOKEN), "{byte} at {place}");
-            }
-        }
-    }
-
-    #[test]
     fn decimal_rejects_what_a_u64_cannot_hold() {
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(decimal(b"18446744073709551616"), None);
@@ -399,19 +359,6 @@ mod tests {
         ) {
             let at = at.min(bytes.len());
             prop_assert_eq!(skip_value(&bytes, at), skip(&bytes, at, VALUE));
-        }
-
-        #[test]
-        fn skipping_names_by_words_is_skipping_by_bytes(
-            text in "([a-zA-Z]{0,12}[-@_`{\\[:0-9]{0,2}\\PC?){0,4}",
-            other: u8, place in 0usize..40, at in 0usize..40,
-        ) {
-            let mut bytes = text.into_bytes();
-            let at = at.min(bytes.len());
-            if let Some(byte) = bytes.get_mut(place) {
-                *byte = other;
-            }
-            prop_assert_eq!(skip_name(&bytes, at), skip(&bytes, at, TOKEN));
         }
 
         #[test]

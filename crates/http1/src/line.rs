@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use http::bytes;
+use http::bytes::{self, TOKEN};
 use http::{Reject, Status};
 
 /// A line of a head or of a trailer section. All positions are indices into the bytes given.
@@ -58,7 +58,7 @@ pub(crate) fn section<'a>(
 /// characters, CR without LF, and LF without CR.
 #[inline(always)]
 pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
-    let name_end = bytes::skip_name(bytes, at);
+    let name_end = bytes::skip(bytes, at, TOKEN);
     match bytes.get(name_end) {
         Some(b':') if name_end > at => {}
         Some(b'\r') if name_end == at => return empty_line(bytes, at),
