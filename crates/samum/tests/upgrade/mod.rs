@@ -302,16 +302,18 @@ fn a_stop_of_the_new_process_ends_the_earlier_ones() {
         let mut family = Family::start(driver, &tree, server, &site(&tree, "\"127.0.0.1:0\""));
         let address = family.server.address();
         // They take nothing, so their processes wait for `timeout-drain`.
-        let first = begin_download(&address);
+        let mut first = begin_download(&address);
+        first.head().unwrap();
         let second = family.upgrade();
-        let other = begin_download(&address);
+        let mut other = begin_download(&address);
+        other.head().unwrap();
         let third = family.upgrade();
         assert!(runs(second) && runs(third));
         family.stop();
         family.assert_ends();
         assert!(family.server.wait(SOON).unwrap().success());
-        let said = family.server.stderr().join("\n");
-        assert!(said.contains("1 connection was cut off by the shutdown"), "{said}");
+        let said = family.server.wait_for_stderr("1 connection was cut off by the shutdown", SOON);
+        assert!(said.is_some(), "{:?}", family.server.stderr());
         drop((first, other));
     });
 }
