@@ -26,7 +26,7 @@ impl Quantum {
 
     /// Takes note of a step that begins now, in a worker turn that began at `woke_at`.
     pub(super) fn note_step(&mut self, woke_at: Time, now: Time) {
-        self.until.get_or_insert(now + now.since(woke_at).min(TIME_MAX));
+        self.until.get_or_insert_with(|| now + now.since(woke_at).min(TIME_MAX));
     }
 
     /// Returns true, and takes note of a refusal, if this turn may have another one.

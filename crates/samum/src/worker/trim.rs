@@ -28,7 +28,7 @@ impl Trim {
     pub(super) fn handle_close(&mut self, held: u64, now: Time) {
         self.peak = self.peak.max(held);
         if self.peak >= FREED_MIN {
-            self.due.get_or_insert(now + DELAY);
+            self.due.get_or_insert_with(|| now + DELAY);
             self.looks = LOOKS - 1;
         }
     }

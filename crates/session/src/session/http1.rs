@@ -135,8 +135,7 @@ impl Phase {
     }
 
     /// Starts [`LINGER`] again, after number `windows`, for a peer that has not acknowledged everything. Returns `None` if
-    /// the peer has taken less than [`rate_min`](crate::Tuning::rate_min) for
-    /// [`timeout_send`](crate::Tuning::timeout_send).
+    /// the peer has taken less than `rate_min` for `timeout_send`.
     fn linger_again(cx: &Context, windows: u16, before: i64, acknowledged: i64) -> Option<Self> {
         let since = cx.now;
         let time = LINGER * u32::from(windows);
