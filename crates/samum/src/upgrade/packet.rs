@@ -60,9 +60,11 @@ pub(super) fn take(from: impl AsFd) -> Result<Option<Packet>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = match recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-        // A peer that was killed with packets unread resets the connection.
-        Err(Errno::CONNRESET) => return Ok(None),
+    let mut receive = || recvmsg(&from, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags);
+    let received = match receive() {
+        // A peer that has gone with packets unread resets the connection. The error comes once, in front of packets that
+        // the peer has sent before.
+        Err(Errno::CONNRESET) => receive()?,
         result => result?,
     };
     let descriptors: Vec<OwnedFd> = control
@@ -137,6 +139,16 @@ mod tests {
         drop(one);
         assert!(take(&other).unwrap().is_none());
         assert_eq!(send(&other, b"late", &[]), Err(Errno::PIPE));
+    }
+
+    #[test]
+    fn what_a_peer_sent_before_it_went_is_taken() {
+        let (one, other) = pair().unwrap();
+        send(&other, b"unread", &[]).unwrap();
+        send(&one, b"last", &[]).unwrap();
+        drop(one);
+        assert_eq!(take(&other).unwrap().unwrap().bytes, b"last");
+        assert!(take(&other).unwrap().is_none());
     }
 
     #[test]
