@@ -125,8 +125,11 @@ fn what_a_server_would_do_is_explained_and_not_done() {
             }
             assert!(!asked.1.contains("t0ps3cret"), "{}", asked.1);
             assert!(asked.1.lines().all(|line| !line.chars().any(char::is_control)), "{asked:?}");
-            // The server has numbered its requests no differently.
-            assert_eq!(asked.1, read.1, "{arguments:?}");
+            // The server has numbered its requests no differently. The two may have been asked in different seconds.
+            let without_date = |text: &str| -> Vec<String> {
+                text.lines().filter(|line| !line.contains("Date: ")).map(str::to_owned).collect()
+            };
+            assert_eq!(without_date(&asked.1), without_date(&read.1), "{arguments:?}");
         }
         // Nothing was asked, started, counted or logged.
         assert!(upstream.accept().is_err() && !ran.exists());
@@ -134,7 +137,8 @@ fn what_a_server_would_do_is_explained_and_not_done() {
         assert_eq!(ask(&server, "GET /a.css").status, 429);
         let log = fs::read_to_string(dir.path().join("log")).unwrap();
         assert!(!log.contains("missing"), "{log}");
-        assert!(server.stderr().iter().all(|line| !line.contains("404")), "{:?}", server.stderr());
+        let is_of_request = |line: &String| line.contains("404 for ");
+        assert!(!server.stderr().iter().any(is_of_request), "{:?}", server.stderr());
     });
 }
 
