@@ -189,6 +189,7 @@ mod tests {
             status: StatusLabel::of(Status::from_code(code).unwrap()),
             duration: Duration::from_micros(micros),
             body_bytes: 100,
+            request_body_bytes: 0,
             disk_wait: Duration::ZERO,
         }
     }
