@@ -68,6 +68,10 @@ pub(crate) fn within<'a, T, E>(
     parse: impl FnOnce(&'a [u8]) -> Result<Option<T>, E>,
 ) -> Result<Option<T>, E> {
     let view = &input[..input.len().min(bytes_max)];
-    let parsed = parse(view);
-    if matches!(parsed, Ok(None)) && view.len() == bytes_max { Err(too_long) } else { parsed }
+    // The result is long, and is written once: where the caller wants it.
+    let mut parsed = parse(view);
+    if matches!(parsed, Ok(None)) && view.len() == bytes_max {
+        parsed = Err(too_long);
+    }
+    parsed
 }
