@@ -13,6 +13,9 @@ static SHARES_LISTENERS: AtomicBool = AtomicBool::new(false);
 /// True if a service manager has sockets of this process, and passes them to the next server.
 static HAS_MANAGER: AtomicBool = AtomicBool::new(false);
 
+/// True once the server was told to stop.
+static IS_STOPPING: AtomicBool = AtomicBool::new(false);
+
 /// Notes the sockets that the process has before it makes its own.
 pub(crate) fn note_inherited_sockets() {
     // A second server of the process has the same ones.
@@ -24,6 +27,16 @@ pub(crate) fn note_inherited_sockets() {
 pub(crate) fn share_listeners(is_so: bool) {
     // The descriptors that go with it are passed on by system calls.
     SHARES_LISTENERS.store(is_so, Ordering::SeqCst);
+}
+
+/// Notes that the server was told to stop.
+pub(crate) fn note_stop() {
+    IS_STOPPING.store(true, Ordering::SeqCst);
+}
+
+/// Returns true once the server was told to stop.
+pub(crate) fn is_stopping() -> bool {
+    IS_STOPPING.load(Ordering::SeqCst)
 }
 
 /// Notes that a service manager has sockets of this process. They are only closed at the end.

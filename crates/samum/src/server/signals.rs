@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::spawn;
 use crate::control::{Order, Workers};
-use crate::exit::exit;
+use crate::exit::{exit, note_stop};
 use crate::listen::SocketFiles;
 use crate::notify;
 use crate::reload::Reply;
@@ -104,6 +104,8 @@ pub(super) fn obey_signals(
             }
             Wish::Stop => {
                 is_stopping = true;
+                // The report below may bring the end of the upgrade, which is another reason to stop.
+                note_stop();
                 notify::tell("STOPPING=1");
                 wishes.reporter.fail("it was told to stop");
                 wishes.elders.stop();

@@ -264,8 +264,11 @@ impl Inheritance {
             }
             _ => {
                 say("the process before goes on serving: this one ends");
-                // This process handles the signal like a signal of an operator, and ends its connections.
-                let _ = kill_process(getpid(), Signal::TERM);
+                // This process handles the signal like a signal of an operator, and ends its connections. After a signal of
+                // an operator it would be the second one, which cuts connections off.
+                if !exit::is_stopping() {
+                    let _ = kill_process(getpid(), Signal::TERM);
+                }
             }
         };
         let spawned = thread::Builder::new().name("predecessor".to_owned()).spawn(wait);
