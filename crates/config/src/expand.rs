@@ -30,7 +30,7 @@ const TEXT_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part<'a> {
     Text(&'a str),
-    /// So many pairs of dollars before a reference.
+    /// The number of pairs of dollars before a reference.
     Pairs(usize),
     Reference(Reference<'a>),
 }
@@ -56,7 +56,7 @@ pub(super) struct Expanded {
 /// The texts of a file that were expanded.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    /// By the offset at which they begin.
+    /// The key is the offset at which the text begins.
     by_start: HashMap<usize, Expanded>,
     has_secrets: bool,
 }

@@ -9,10 +9,8 @@ use ring::Sockets;
 static INHERITED: OnceLock<Sockets> = OnceLock::new();
 /// True while another process accepts at sockets of this one, or is about to.
 static SHARES_LISTENERS: AtomicBool = AtomicBool::new(false);
-
 /// True if a service manager has sockets of this process, and passes them to the next server.
 static HAS_MANAGER: AtomicBool = AtomicBool::new(false);
-
 /// True once the server was told to stop.
 static IS_STOPPING: AtomicBool = AtomicBool::new(false);
 

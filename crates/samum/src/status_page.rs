@@ -1,4 +1,4 @@
-//! What the page of the operator shows: the figures of the server, as all workers share them.
+//! The figures of the server for the status page. All workers share them.
 //!
 //! The page is one file without anything from elsewhere (`status_page/page.html`), with the hashes of its style and its
 //! script in its policy. Its figures are JSON (`json.rs`). They are sums of counters that exist in any case; a request pays
@@ -37,7 +37,7 @@ const EXAMPLES_MAX: usize = 8;
 /// The kinds of errors: 403, 404 and 5xx. Requests for missing files drive no other example out.
 const KINDS: usize = 3;
 
-/// What the workers share for the page.
+/// The data that the workers share for the status page.
 #[derive(Debug, Default)]
 pub struct Board {
     viewers: AtomicUsize,

@@ -1911,7 +1911,7 @@ fn variables_of_the_environment_are_values_of_any_kind() {
     assert_eq!((fixed.code, fixed.text.as_deref()), (404, Some(quoted)));
     let files: Vec<_> = loaded.files().collect();
     assert_eq!(files, [Path::new("/etc/a.toml"), Path::new("/run/credentials/token")]);
-    // What was printed has references no more.
+    // The printed text has no reference any more.
     let mut again = load_text(&to_toml(config)).unwrap_or_else(|errors| panic!("{errors}")).config;
     again.secrets = config.secrets.clone();
     assert_eq!(again, *config);

@@ -1,4 +1,4 @@
-//! What all workers have counted: the page for Prometheus, and the figures of the operator's page.
+//! The metrics page for Prometheus, and the figures of the status page. Both are sums over all workers.
 
 use std::fs;
 

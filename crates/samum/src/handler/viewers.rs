@@ -97,7 +97,7 @@ impl Viewers {
         }
     }
 
-    /// What the workers share for the page.
+    /// The data that the workers share for the status page.
     pub(super) const fn board(&self) -> &Arc<Board> {
         &self.board
     }

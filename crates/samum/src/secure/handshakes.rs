@@ -46,7 +46,7 @@ pub(super) struct Handshakes {
     refused: VecDeque<Rc<Slot>>,
     /// The time for a look at what has waited for too long.
     look_at: Time,
-    /// What is left of the present worker turn.
+    /// The part of the present worker turn for steps and refusals.
     quantum: Quantum,
     unsaid: Unsaid,
 }
