@@ -14,7 +14,7 @@ mod viewers;
 pub(crate) use session::handler::whole_body;
 pub use session::handler::{
     AnswerSize, BODY_BYTES_END, Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Finished, Found,
-    Handler, Interim, Made, Part, Parts, Produced, Producer, Request, Response, Search, Terms,
-    Ticket, Whole,
+    Handler, Interim, Keep, Made, Part, Parts, Produced, Producer, Request, Response, Search,
+    Terms, Ticket, Whole,
 };
 pub(crate) use session::page;

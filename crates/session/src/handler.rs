@@ -2,7 +2,9 @@
 //!
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
 //! of files and producers. A search is dropped when its request no longer waits. If a large answer was not kept, the
-//! handler finds it again when its turn comes, unless the answer is unique.
+//! handler finds it again when its turn comes, unless the answer is unique. A request that is not the next on its
+//! connection may be postponed: a gateway begins no request whose client cannot take the response yet. Otherwise a client
+//! that sends many requests ahead and reads nothing would occupy all processes of an application.
 //!
 //! A producer makes bytes while they are sent, and is polled when its earlier bytes have left. A consumer takes bytes
 //! that a client sends: the session asks for its room and decodes no more than that. A response may begin while the
@@ -54,7 +56,7 @@ pub trait Handler {
     }
 
     /// Finds the answer to a request. The session calls it again when the turn of the response has come, if an answer
-    /// was found before and not kept: see [`AnswerSize::unique`].
+    /// was found before and not kept, or was postponed: see [`Keep`].
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Self::Answer>;
 
     /// The memory and descriptors that an answer keeps.
@@ -127,8 +129,11 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// True if its answer was found before and not kept.
+    /// True if its answer was found before and not kept, or was [postponed](Keep::Never).
     pub is_again: bool,
+    /// True if its response is the next that its connection sends. A handler may postpone the answer to a request that
+    /// is not the next.
+    pub is_next: bool,
 }
 
 /// The memory and the descriptors that an answer keeps.
@@ -138,9 +143,22 @@ pub struct AnswerSize {
     pub shared: u64,
     /// True if the answer keeps files open.
     pub holds_files: bool,
-    /// True if the answer cannot be found again, such as the response of an upstream. It is kept until the turn of its
-    /// response, however large it is; its handler limits the number of such answers.
-    pub unique: bool,
+    /// How long the connection keeps the answer.
+    pub keep: Keep,
+}
+
+/// How long a connection keeps an answer whose response cannot begin yet. An answer that is not kept is found again when
+/// the turn of its response comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Until the turn of its response, unless the answer is large or holds files.
+    #[default]
+    IfSmall,
+    /// Until the turn of its response, however large the answer is: it cannot be found again, such as the response of an
+    /// upstream. Its handler limits the number of such answers.
+    Always,
+    /// Not at all: the handler has postponed the answer, because the request is not the [next](Request::is_next).
+    Never,
 }
 
 /// The result of a search for an answer.

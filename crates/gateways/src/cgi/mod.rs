@@ -42,7 +42,7 @@ use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
 use crate::quota::Quota;
 use session::handler::{
-    AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Part, Request, Response, Ticket,
+    AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Keep, Part, Request, Response, Ticket,
 };
 use session::page;
 use session::page::bare;
@@ -229,7 +229,7 @@ impl Programs {
     pub fn size(answer: &Answer) -> AnswerSize {
         let Answer::Document(reached) = answer else { return AnswerSize::default() };
         let shared = reached.output.borrow().reserved();
-        AnswerSize { shared, holds_files: false, unique: true }
+        AnswerSize { shared, holds_files: false, keep: Keep::Always }
     }
 
     /// Continues all programs for which clients and programs have left work.

@@ -48,7 +48,7 @@ use crate::lines::Lines;
 use crate::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use crate::quota::Quota;
 use session::handler::{
-    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket,
+    AnswerSize, Body, Consumer, Found, Interim, Keep, Part, Request, Response, Search, Ticket,
 };
 use session::page;
 use session::page::bare;
@@ -295,7 +295,7 @@ impl Proxy {
     pub fn size(answer: &Answer) -> AnswerSize {
         let Answer::Response(reached) = answer else { return AnswerSize::default() };
         let shared = reached.output.borrow().reserved();
-        AnswerSize { shared, holds_files: false, unique: true }
+        AnswerSize { shared, holds_files: false, keep: Keep::Always }
     }
 
     /// Continues exchanges that need another quantum, exchanges whose deadline has passed, and exchanges with news from

@@ -4,6 +4,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod nginx;
+pub(crate) mod silent;
 pub(crate) mod stage;
 
 use core::net::{Ipv4Addr, SocketAddr};

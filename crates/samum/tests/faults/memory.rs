@@ -1,39 +1,19 @@
 //! Clients that try to make the server hold memory: each sends many requests and takes no response.
 
-use core::net::SocketAddr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread;
 
-use testkit::{Address, Client, Content, Server, Tree, skip};
+use testkit::{Client, Content, Server, Tree, skip};
 
+use crate::common::silent::{LONG, long_origin, offer, silent};
 use crate::common::{
     SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, serve_config,
     text, wait_until,
 };
 
 const MIB: u64 = 1 << 20;
-
-/// A client that takes almost nothing: its kernel buffers only a few kilobytes.
-fn silent(server: &Server) -> TcpStream {
-    let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
-    let socket = TcpStream::connect(address).unwrap();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
-    socket
-}
-
-/// Sends as much as the server takes within a moment.
-fn offer(mut socket: &TcpStream, bytes: &[u8]) {
-    socket.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-    match socket.write_all(bytes) {
-        Ok(()) => {}
-        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
-    }
-}
 
 /// More bytes than the kernel buffers for a client that takes nothing, so that later responses wait.
 fn big() -> Content {
@@ -202,44 +182,8 @@ fn a_file_of_eight_exbibytes_fails_only_its_request() {
     });
 }
 
-/// Bytes of a content of the server.
-const LONG: usize = 500_000;
 /// The buffer of the route.
 const BUFFER: u64 = 64 * 1024;
-
-/// A server whose contents are longer than any buffer: `/long` with its length, `/endless` in chunks for ever. Returns its
-/// address, and the number of requests that it has got.
-fn long_origin() -> (SocketAddr, Arc<AtomicU64>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&count);
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let counted = Arc::clone(&counted);
-            // It ends with the connection.
-            thread::spawn(move || answer_long(&stream, &counted));
-        }
-    });
-    (address, count)
-}
-
-fn answer_long(mut stream: &TcpStream, count: &AtomicU64) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream).lines();
-    while let Some(line) = lines.next().transpose()? {
-        while !lines.next().transpose()?.is_none_or(|line| line.is_empty()) {}
-        count.fetch_add(1, Ordering::Relaxed);
-        if line.starts_with("GET /endless") {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-            let chunk = [&b"10000\r\n"[..], &[b'x'; 0x1_0000], b"\r\n"].concat();
-            loop {
-                stream.write_all(&chunk)?;
-            }
-        }
-        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n")?;
-        stream.write_all(&[b'x'; LONG])?;
-    }
-    Ok(())
-}
 
 /// A request is charged for its response before that comes: what waits of all the responses that clients ask for and do not
 /// take is a buffer for each connection, and little for each other request that was begun. A client that takes its

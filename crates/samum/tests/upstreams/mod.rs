@@ -1,5 +1,6 @@
 //! Several servers behind one: which is asked while some end, start again, or are exchanged by a reload.
 
+mod ahead;
 mod bodies;
 mod broken;
 mod exact;

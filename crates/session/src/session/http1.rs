@@ -33,14 +33,14 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Framing, Head, HeadBuf, Reject, Status, Target, path};
-use http1::server::Event;
+use http1::server::{self, Event};
 use http1::write;
 use ring::Time;
 use sendfile::{Piece, Progress};
 
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
-use crate::handler::{AnswerSize, Found, Interim, Produced, Response, Search};
+use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
 use work::Work;
@@ -219,6 +219,14 @@ impl Session for Http1 {
                 // No consumer takes this body.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
+                // Its consumer may be a gateway, which begins no request before the client can take the response.
+                Event::Request(request)
+                    if request.head.framing != Framing::None && !work.has_begun_responses() =>
+                {
+                    at -= *taken;
+                    work.reader = server::Connection::new();
+                    break;
+                }
                 Event::Request(request) => {
                     let escaped;
                     let mut with_escaped;
@@ -265,10 +273,14 @@ impl Session for Http1 {
     ) -> bool {
         let lookup = match found {
             Found::Later(search) => Lookup::Pending(search),
-            Found::Now(size) if size.unique || !size.holds_files || work.exchanges.is_empty() => {
-                Lookup::Found(size)
+            Found::Now(size) => {
+                let is_kept = match size.keep {
+                    Keep::IfSmall => !size.holds_files || work.exchanges.is_empty(),
+                    Keep::Always => true,
+                    Keep::Never => false,
+                };
+                if is_kept { Lookup::Found(size) } else { Lookup::Postponed }
             }
-            Found::Now(_) => Lookup::Postponed,
         };
         let is_kept = matches!(lookup, Lookup::Found(_));
         let (head, asked) = (head.to_owned(), work.asked);
@@ -288,8 +300,13 @@ impl Session for Http1 {
         // A large answer, or an answer with open files, is kept only for the next response. If such an answer were kept
         // for a later response, it could occupy memory or files that the next response needs. An answer that cannot be
         // found again is always kept.
-        let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
-        work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
+        let may_wait = !size.holds_files && cx.budget.allows(with_it);
+        let keeps = |place| match size.keep {
+            Keep::IfSmall => place == 0 || may_wait,
+            Keep::Always => true,
+            Keep::Never => false,
+        };
+        work.exchanges.settle(request, size, cx.now, keeps)
     }
 
     /// Sends an interim response, if no other bytes are being sent and the response is for the first waiting request. A

@@ -41,7 +41,7 @@ pub(super) use self::page::{Advance, Ask, Context, Page, Problem, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
-use super::{AnswerSize, Body, Part, Response, Ticket};
+use super::{AnswerSize, Body, Keep, Part, Response, Ticket};
 use content::{self, FileSet, Kind, Resource};
 use gateways::interest::{Interest, News};
 use gateways::lines::Lines;
@@ -230,7 +230,7 @@ impl Pages {
 pub(super) fn size(opened: &Opened) -> AnswerSize {
     let own = opened.page.borrow().memory();
     let shared = (opened.resource.memory + own) as u64;
-    AnswerSize { shared, holds_files: false, unique: true }
+    AnswerSize { shared, holds_files: false, keep: Keep::Always }
 }
 
 /// The response with a page.

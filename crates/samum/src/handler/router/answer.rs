@@ -12,7 +12,7 @@ use crate::handler::attach::Recalled;
 use crate::handler::files;
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
 use crate::handler::viewers::View;
-use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
+use crate::handler::{AnswerSize, Body, Keep, Part, Response, includes, metrics};
 use crate::serving::{Destination, RouteEntry, Served, Serving};
 use config::route::RouteId;
 use config::{Action, Route};
@@ -67,6 +67,8 @@ pub(super) enum Outcome {
     Refused(Refusal),
     /// An error, with a file as its page.
     Paged(Box<Paged>),
+    /// No answer yet: the request is not the next of its connection, and a gateway answers it.
+    Postponed,
 }
 
 /// A file that takes the place of an answer.
@@ -98,7 +100,7 @@ impl Answer {
         match &self.outcome {
             Outcome::Content(_, content) => {
                 let (shared, holds_files) = content.holds();
-                AnswerSize { shared, holds_files, unique: false }
+                AnswerSize { shared, holds_files, keep: Keep::IfSmall }
             }
             Outcome::Page(page) => includes::size(page),
             Outcome::Program(answer) => Programs::size(answer),
@@ -111,12 +113,13 @@ impl Answer {
                     Outcome::Page(page) => return includes::size(page),
                     _ => unreachable!("a request is handed over to a file"),
                 };
-                AnswerSize { shared, holds_files, unique: true }
+                AnswerSize { shared, holds_files, keep: Keep::Always }
             }
             Outcome::Paged(paged) => {
                 let (shared, holds_files) = paged.page.holds();
-                AnswerSize { shared, holds_files, unique: false }
+                AnswerSize { shared, holds_files, keep: Keep::IfSmall }
             }
+            Outcome::Postponed => AnswerSize { keep: Keep::Never, ..AnswerSize::default() },
             Outcome::Directory(_)
             | Outcome::Moved(_)
             | Outcome::Options(_)
@@ -184,6 +187,7 @@ impl Router {
             Outcome::Error(status, _) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
             Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
+            Outcome::Postponed => unreachable!("the session asks again"),
         }
     }
 

@@ -22,13 +22,14 @@ pub(super) struct Kept {
     ticket: Ticket,
     head: HeadBuf,
     origin: Origin,
+    is_next: bool,
 }
 
 impl Asked<'_> {
     /// A copy of a request with another head.
     pub(super) fn of(head: HeadBuf, request: &Request<'_>) -> Asked<'static> {
-        let (ticket, origin) = (request.ticket, request.origin.clone());
-        Asked::Kept(Box::new(Kept { ticket, head, origin }))
+        let Request { ticket, origin, is_next, .. } = *request;
+        Asked::Kept(Box::new(Kept { ticket, head, origin: origin.clone(), is_next }))
     }
 
     /// The same request, of which the router has a copy.
@@ -44,9 +45,10 @@ impl Asked<'_> {
         match self {
             Self::Given(request) => f(request),
             Self::Kept(kept) => {
-                let Kept { ticket, head, origin } = &**kept;
+                let Kept { ticket, head, origin, is_next } = &**kept;
+                let (head, ticket, is_next) = (&head.as_head(), *ticket, *is_next);
                 // The request was counted before.
-                f(&Request { head: &head.as_head(), ticket: *ticket, origin, is_again: true })
+                f(&Request { head, ticket, origin, is_again: true, is_next })
             }
         }
     }
@@ -75,6 +77,14 @@ impl Asked<'_> {
     /// Its client, which waits for the answer of a route.
     pub(super) fn waiter(&self, route: &Route) -> Waiter {
         Waiter { memory: self.memory(), half_close: route.half_close }
+    }
+
+    /// Returns true if its response is the next that its connection sends.
+    pub(super) fn is_next(&self) -> bool {
+        match self {
+            Self::Given(request) => request.is_next,
+            Self::Kept(kept) => kept.is_next,
+        }
     }
 
     /// Returns true if the router has a copy.

@@ -154,7 +154,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     if is_tls {
         origin.set_handshake(Rc::new(Named(parts.host.clone())));
     }
-    let request = Request { head, ticket: TICKET, origin: &origin, is_again: false };
+    let request = Request { head, ticket: TICKET, origin: &origin, is_again: false, is_next: true };
     let mut name = Vec::new();
     let (destination, next);
     if let Some(outcome) = turned_away(&shell, &request, &serving, site) {

@@ -213,7 +213,8 @@ impl Router {
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
             // The client's own request was counted before.
-            let request = &Request { head, ticket, origin: &context.origin, is_again: true };
+            let request =
+                &Request { head, ticket, origin: &context.origin, is_again: true, is_next: true };
             if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
                 return Found::Now(Answer { serving, destination, outcome });

@@ -69,6 +69,9 @@ impl Router {
         let ground = Ground { serving, destination };
         let mut client = None;
         loop {
+            if next.is_ahead() {
+                next = complete(serving, None, Outcome::Postponed);
+            }
             let (state, reply) = match next {
                 Next::Authorize(arrived) => {
                     let reply = self.authorize(shell, ticket, &arrived.asked);

@@ -221,6 +221,20 @@ pub(super) enum Next<'a> {
     Answer { outcome: Outcome, missing: Option<Named> },
 }
 
+impl Next<'_> {
+    /// Returns true if a gateway would begin the request, or a page that may include what gateways answer, before the
+    /// response is the next that its connection sends.
+    pub(super) fn is_ahead(&self) -> bool {
+        let asked = match self {
+            Self::Program { asked, .. } | Self::Proxy { asked, .. } => asked,
+            Self::Script { script, .. } => &script.asked,
+            Self::Page(parsing, _) => &parsing.asked,
+            _ => return false,
+        };
+        !asked.is_next()
+    }
+}
+
 impl Over {
     /// The parts of an answer to a request that was handed over to another path.
     pub(super) fn local(asked: &Asked<'_>) -> Box<Self> {

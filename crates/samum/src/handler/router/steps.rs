@@ -97,7 +97,8 @@ impl Outcome {
             | Self::Metrics
             | Self::StatusPage(_)
             | Self::Fixed(_)
-            | Self::Paged(_) => None,
+            | Self::Paged(_)
+            | Self::Postponed => None,
         }
     }
 
@@ -122,7 +123,8 @@ impl Outcome {
             | Self::Moved(_)
             | Self::Options(_)
             | Self::Metrics
-            | Self::StatusPage(_) => None,
+            | Self::StatusPage(_)
+            | Self::Postponed => None,
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) enum Lookup {
     Pending(Option<Rc<dyn Search>>),
     /// The connection keeps the answer.
     Found(AnswerSize),
-    /// The answer is too large to be kept, and is found again when its turn comes.
+    /// The answer is too large to be kept, or was postponed by the handler. It is found when its turn comes.
     Postponed,
     /// There is no answer: the client broke off the body of the request. The connection ends before this request.
     BrokenOff,

@@ -15,7 +15,7 @@ use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::forwarded::Scheme;
-use crate::handler::BODY_BYTES_END;
+use crate::handler::{BODY_BYTES_END, Keep};
 use crate::record::Record;
 use crate::session::Outgoing;
 
@@ -199,8 +199,7 @@ impl Work {
                     );
                     assert!(is_open || !asked.skips_body_first, "its end cannot come");
                     assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
-                    let keeps_files =
-                        matches!(lookup, Lookup::Found(size) if size.holds_files && !size.unique);
+                    let keeps_files = matches!(lookup, Lookup::Found(size) if size.holds_files && size.keep != Keep::Always);
                     assert!(is_front || !keeps_files, "only the next response keeps files open");
                 }
                 Exchange::Refused(..) => assert!(is_back && !is_open, "nothing follows a refusal"),
@@ -228,7 +227,13 @@ impl Work {
 
     /// Returns true if the response to the request that was just read may begin now.
     pub(super) fn is_next(&self) -> bool {
-        !self.asked.skips_body_first && self.exchanges.is_empty() && self.producing.is_none()
+        !self.asked.skips_body_first && self.has_begun_responses()
+    }
+
+    /// Returns true if all responses have begun and none of them is being made: the next request is the next to be
+    /// answered.
+    pub(super) fn has_begun_responses(&self) -> bool {
+        self.exchanges.is_empty() && self.producing.is_none()
     }
 
     /// Returns true if no more requests are to be read for now.

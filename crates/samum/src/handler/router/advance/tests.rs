@@ -180,7 +180,7 @@ fn walk(
     let (origin, ticket) = (Origin { listener: 0, peer }, Ticket { connection: 1, request: 2 });
     let target = Target::Origin { path: path.as_bytes(), query: None };
     let head = Head::new(method, target, Version::Http11, None, b"", FieldIndex::EMPTY);
-    let request = Request { head: &head, ticket, origin: &origin, is_again: false };
+    let request = Request { head: &head, ticket, origin: &origin, is_again: false, is_next: true };
     let mut destination = serving.destination(site(), path.as_bytes());
     let at = |destination| Ground { serving, destination };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
