@@ -298,7 +298,7 @@ fn without_a_configuration_the_signal_upgrades_too() {
 fn a_stop_of_the_new_process_ends_the_earlier_ones() {
     on_both_drivers_at_once(|driver| {
         let tree = tree();
-        let server = "timeout-drain = 2";
+        let server = "timeout-drain = 5";
         let mut family = Family::start(driver, &tree, server, &site(&tree, "\"127.0.0.1:0\""));
         let address = family.server.address();
         // They take nothing, so their processes wait for `timeout-drain`.
