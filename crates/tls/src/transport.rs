@@ -9,8 +9,9 @@
 //! once; the records stay until the transport below has released them. They are written to memory of the worker. A connection
 //! has memory of its own only for records that could not leave, so an idle one has little more than its keys.
 //!
-//! Our end is said (close_notify) when the stream has been sent completely. A connection that is closed earlier never says it,
-//! so a peer can tell a response that was cut off.
+//! Each send wakes the peer, so records leave together: session tickets with the first response, and our end (close_notify)
+//! with the last one. Our end is said when the stream has been sent completely. A connection that is closed earlier never says
+//! it, so a peer can tell a response that was cut off.
 
 use core::net::IpAddr;
 use core::num::NonZeroU64;
@@ -40,6 +41,8 @@ const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
 pub struct Tls<T> {
     below: T,
     layer: Layer,
+    /// True if nothing will follow the stream's promised bytes.
+    is_finished: bool,
     /// True once our end follows the records.
     shuts_down: bool,
 }
@@ -49,6 +52,8 @@ pub struct Tls<T> {
 struct Layer {
     /// Records that have to leave, and those that the transport below may have to send again.
     records: OutQ<Piece>,
+    /// Records of the handshake that no client waits for, with the tickets of TLS 1.3. They leave in front of the next record.
+    tickets: Vec<u8>,
     state: State,
     /// The record that has not come completely.
     assembly: Assembly,
@@ -93,6 +98,7 @@ impl<T: Transport> Tls<T> {
     fn with(below: T, state: State) -> Self {
         let layer = Layer {
             records: OutQ::new(),
+            tickets: Vec::new(),
             state,
             assembly: Assembly::default(),
             held: Vec::new(),
@@ -100,7 +106,7 @@ impl<T: Transport> Tls<T> {
             has_said_end: false,
             has_ended: false,
         };
-        Self { below, layer, shuts_down: false }
+        Self { below, layer, is_finished: false, shuts_down: false }
     }
 
     /// Sends records: [`Drained::Empty`] only if all of them have left.
@@ -132,6 +138,10 @@ impl<T: Transport> Tls<T> {
                 0 if !owes_update => return Drained::Failed(Failure::Gone),
                 sealed => *budget -= sealed,
             }
+            if self.is_finished && queue.is_drained() {
+                self.layer.say_end();
+                self.below.finish();
+            }
         }
     }
 }
@@ -144,8 +154,15 @@ impl Layer {
 
     fn push(&mut self, records: Vec<u8>) {
         if !records.is_empty() {
-            self.records.push(Piece::Bytes(records));
+            self.push_piece(Piece::Bytes(records));
         }
+    }
+
+    fn push_piece(&mut self, records: Piece) {
+        if !self.tickets.is_empty() {
+            self.records.push(Piece::Bytes(core::mem::take(&mut self.tickets)));
+        }
+        self.records.push(records);
     }
 
     /// Takes bytes of records. Plain bytes go to `plain`.
@@ -182,11 +199,11 @@ impl Layer {
                     let handled =
                         handshake.handle(next.ok().flatten().unwrap_or(input), &mut answer);
                     let is_too_long = next.is_err();
-                    self.push(answer);
                     if is_too_long {
+                        self.push(answer);
                         return Err(self.break_off());
                     }
-                    self.follow(handled)?;
+                    self.follow(handled, answer)?;
                 }
                 (_, State::Broken) => return Err(Failure::Gone),
             }
@@ -201,17 +218,32 @@ impl Layer {
         }
         let mut answer = Vec::new();
         let handled = handshake.go_on(&mut answer);
-        self.push(answer);
-        self.follow(handled)?;
+        self.follow(handled, answer)?;
         let held = core::mem::take(&mut self.held);
         self.handle(&held)
     }
 
-    fn follow(&mut self, handled: Result<Option<Box<Open>>, Failed>) -> Result<(), Failure> {
+    /// Goes on after a message of the handshake, which has this answer.
+    fn follow(
+        &mut self,
+        handled: Result<Option<Box<Open>>, Failed>,
+        answer: Vec<u8>,
+    ) -> Result<(), Failure> {
         match handled {
-            Err(Failed) => return Err(self.break_off()),
-            Ok(Some(open)) => self.state = State::Open(open),
-            Ok(None) => {}
+            Ok(Some(open)) => {
+                // The last message of a handshake of TLS 1.3 is the client's, and only tickets answer it.
+                if open.established.is_tls13() {
+                    self.tickets = answer;
+                } else {
+                    self.push(answer);
+                }
+                self.state = State::Open(open);
+            }
+            Ok(None) => self.push(answer),
+            Err(Failed) => {
+                self.push(answer);
+                return Err(self.break_off());
+            }
         }
         Ok(())
     }
@@ -251,7 +283,7 @@ impl Layer {
             sealed.written
         });
         if let Some(batch) = batch {
-            self.records.push(batch);
+            self.push_piece(batch);
         }
         queue.mark_sent(plain);
         queue.mark_released(plain);
@@ -305,7 +337,10 @@ impl Layer {
             State::Open(open) => size_of::<Open>() + open.established.weight(),
             State::Broken => 0,
         };
-        let buffers = self.plain.capacity() + self.assembly.weight() + self.held.capacity();
+        let buffers = self.plain.capacity()
+            + self.assembly.weight()
+            + self.held.capacity()
+            + self.tickets.capacity();
         let mut weight = self.records.weight();
         weight.own += (state + buffers) as u64;
         weight
@@ -422,6 +457,10 @@ impl<T: Transport> Transport for Tls<T> {
 
     fn has_ended(&self) -> bool {
         self.layer.has_ended
+    }
+
+    fn finish(&mut self) {
+        self.is_finished = true;
     }
 
     fn shutdown(&mut self, ring: &mut Ring) {
