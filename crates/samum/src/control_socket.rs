@@ -390,8 +390,7 @@ fn ask(path: &Path, command: &str, patience: Duration) -> Result<String, String>
         _ => format!("no answer at the control socket {shown}: {error}"),
     };
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());
-    (&stream).write_all(format!("{command}\n").as_bytes()).map_err(lost)?;
-    let line = read_line(&stream, ANSWER_MAX, patience).map_err(lost)?.ok_or_else(ended)?;
+    let line = exchange(&stream, command, patience).map_err(lost)?.ok_or_else(ended)?;
     let line = String::from_utf8_lossy(&line);
     match line.split_once(' ') {
         Some(("ok", text)) => Ok(unescape(text)),
@@ -401,6 +400,20 @@ fn ask(path: &Path, command: &str, patience: Duration) -> Result<String, String>
             Err(format!("no samum that understands `{word}` listens at {shown}"))
         }
     }
+}
+
+/// Sends a command, and reads the line of its answer.
+fn exchange(
+    mut stream: &UnixStream,
+    command: &str,
+    patience: Duration,
+) -> io::Result<Option<Vec<u8>>> {
+    match stream.write_all(format!("{command}\n").as_bytes()) {
+        // A server that refuses a client answers and closes at once. Its answer can still be read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        sent => sent?,
+    }
+    read_line(stream, ANSWER_MAX, patience)
 }
 
 /// Connects to a control socket, and waits at most `patience` for a place in its queue.
@@ -468,6 +481,15 @@ mod tests {
         let answer = ask(b"reload\n", Err(text));
         assert_eq!(answer, "error samum.toml: C:\\\\n\\n  |\\n\n");
         assert_eq!(unescape(answer.strip_prefix("error ").unwrap().trim_end()), text);
+    }
+
+    #[test]
+    fn an_answer_that_comes_before_the_command_is_read() {
+        let (client, server) = UnixStream::pair().unwrap();
+        answer(&server, Err("permission denied")).unwrap();
+        drop(server);
+        let line = exchange(&client, "upgrade", HEALTH_MAX).unwrap();
+        assert_eq!(line.as_deref(), Some(&b"error permission denied"[..]));
     }
 
     #[test]
