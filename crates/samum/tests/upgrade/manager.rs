@@ -188,7 +188,15 @@ impl Store {
     /// Takes the messages of the server until one begins with this text.
     #[track_caller]
     fn take_until(&mut self, manager: &Manager, last: &str) {
-        loop {
+        self.take_until_all(manager, &[last]);
+    }
+
+    /// Takes the messages of the server until one has begun with each of these texts. Two processes may send them in any
+    /// order.
+    #[track_caller]
+    fn take_until_all(&mut self, manager: &Manager, awaited: &[&str]) {
+        let mut awaited = awaited.to_vec();
+        while !awaited.is_empty() {
             let (text, sockets) = receive_with_sockets(&manager.0);
             let name = text.split_once("FDNAME=").map(|(_, name)| name.to_owned());
             if text.starts_with("FDSTORE=1\n") {
@@ -203,9 +211,7 @@ impl Store {
             } else if text.starts_with("FDSTOREREMOVE=1\n") {
                 self.0.retain(|(other, _)| Some(other) != name.as_ref());
             }
-            if text.starts_with(last) {
-                return;
-            }
+            awaited.retain(|beginning| !text.starts_with(beginning));
         }
     }
 
@@ -292,8 +298,7 @@ fn it_keeps_the_listening_sockets_over_a_crash_and_a_restart() {
         assert!(store.0.iter().all(|(name, _)| *name == expected[0]));
         assert!(wait_until(SOON, || Client::connect(&addresses[1]).is_err()));
         let next = family.upgrade();
-        store.take_until(&manager, &format!("MAINPID={next}"));
-        store.take_until(&manager, "FDSTORE=1");
+        store.take_until_all(&manager, &[&format!("MAINPID={next}"), "FDSTORE=1"]);
         kill(next, Signal::TERM);
         store.take_until(&manager, "STOPPING=1");
         family.assert_ends();
