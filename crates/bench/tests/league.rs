@@ -22,10 +22,9 @@ fn bench(args: &[&str]) -> Output {
 /// samum and its library, which the league looks for beside samum-bench.
 fn samum() -> &'static Path {
     static SAMUM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let _ = built(&["--package", "samum-preload"]);
-        // With the features that all packages together need of their dependencies, as in `cargo test --workspace`.
-        // Otherwise samum and half of its dependencies would be compiled once more.
-        built(&["--workspace", "--bin", "samum"]).join("samum")
+        let _ = built(&["--package", "samum-preload", "--lib"]);
+        // The example is the DNS server. It makes cargo take the features that tests need of dependencies, too.
+        built(&["--workspace", "--bin", "samum", "--example", "dns"]).join("samum")
     });
     &SAMUM
 }
@@ -323,8 +322,6 @@ fn requests_beside_stalled_ones_are_measured() {
 /// Each of these needs a network of namespaces, a slow disk or other programs, and is measured here in its smallest form.
 #[test]
 fn tests_of_disks_and_links_measure_or_say_why_not() {
-    // The DNS server.
-    let _ = built(&["--workspace", "--example", "dns"]);
     let dir = tempfile::tempdir().unwrap();
     let small =
         ["--quick", "--secs", "0.1", "--bytes", "4194304", "--readers", "2", "--count", "100"];

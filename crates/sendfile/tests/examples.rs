@@ -19,8 +19,8 @@ impl Drop for Running {
 }
 
 /// Starts an example with few descriptors. Returns its address, too.
-fn start(package: &str, example: &str, args: &[&str]) -> (Running, SocketAddr) {
-    let program = built(&["--package", package, "--example", example]).join("examples");
+fn start(example: &str, args: &[&str]) -> (Running, SocketAddr) {
+    let program = built(&["--workspace", "--example", example]).join("examples");
     let mut command = with_few_descriptors(program.join(example));
     command.args(args).stderr(Stdio::piped());
     let mut server = Running(command.spawn().unwrap());
@@ -33,14 +33,14 @@ fn start(package: &str, example: &str, args: &[&str]) -> (Running, SocketAddr) {
 }
 
 /// Asserts that an example accepts connections again after it had no free descriptor.
-fn accepts_again(package: &str, example: &str, args: &[&str]) {
-    let (server, address) = start(package, example, args);
+fn accepts_again(example: &str, args: &[&str]) {
+    let (server, address) = start(example, args);
     assert_accepts_after_crowd(server.0.id(), address);
 }
 
 #[test]
 fn the_file_server_accepts_again_after_it_had_no_free_descriptor() {
-    accepts_again("samum-sendfile", "file_server", &["/", "127.0.0.1:0"]);
+    accepts_again("file_server", &["/", "127.0.0.1:0"]);
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn the_file_server_answers_503_while_it_has_no_free_descriptor() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "content").unwrap();
     let args = [dir.path().to_str().unwrap(), "127.0.0.1:0"];
-    let (server, address) = start("samum-sendfile", "file_server", &args);
+    let (server, address) = start("file_server", &args);
     assert_unavailable_in_crowd(server.0.id(), address, "/file");
 }
 
 #[test]
 fn the_echo_server_accepts_again_after_it_had_no_free_descriptor() {
-    accepts_again("samum-ring", "echo", &["127.0.0.1:0"]);
+    accepts_again("echo", &["127.0.0.1:0"]);
 }

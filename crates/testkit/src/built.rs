@@ -7,6 +7,10 @@ use std::process::Command;
 /// test's profile.
 ///
 /// For a package's tests cargo builds only its own programs, no programs of other packages, and no `cdylib`.
+///
+/// With `--workspace` and an `--example` among the arguments, dependencies have the features that all packages and their
+/// tests together need, as in `cargo test --workspace`, so nothing is compiled again after that. Without an example cargo
+/// leaves out the features that tests need.
 #[must_use]
 pub fn built(args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));

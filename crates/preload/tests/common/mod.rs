@@ -16,8 +16,8 @@ use testkit::{Client, Content, Server, Tree, built};
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
-        let target = built(&["--package", "samum-preload", "--lib", "--examples"]);
-        target.join("libsamum_preload.so")
+        let _ = built(&["--workspace", "--example", "loop_server", "--example", "odd_program"]);
+        built(&["--package", "samum-preload", "--lib"]).join("libsamum_preload.so")
     });
     page_in(library);
     // Other programs use the same files, above all the C library.
