@@ -23,7 +23,7 @@ use sendfile::{File, Piece, Policy, Takes};
 use session::Http1;
 use session::shell::Shell;
 
-use crate::seams::stage::{content, parse};
+use crate::seams::stage::{content, parse_whole};
 use crate::seams::world::{config, parts, pass, run_until};
 
 /// The server that requests are passed on to.
@@ -295,7 +295,7 @@ impl Stage {
     fn response(&mut self, client: &Peer) -> (u16, Vec<u8>, bool) {
         let mut response = None;
         run_until(&mut self.worker, || {
-            response = parse(&client.received()).filter(|response| response.whole);
+            response = parse_whole(&client.received());
             response.is_some()
         });
         let response = response.expect("a response");

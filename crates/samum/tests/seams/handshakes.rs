@@ -22,7 +22,7 @@ use testkit::metrics::Metrics;
 use tls::{Pair, Source, WorkerAcceptors};
 
 use crate::options::Options;
-use crate::seams::stage::{content, parse};
+use crate::seams::stage::{content, parse_whole};
 use crate::seams::tls::{
     HOST, TlsClient, acceptors, acceptors_of, client_config, client_config_of, secure,
 };
@@ -128,7 +128,7 @@ impl Stage {
         client.send(GET.as_bytes());
         self.turn_until(|| {
             client.look();
-            parse(&client.received()[before..]).filter(|response| response.whole)
+            parse_whole(&client.received()[before..])
         });
     }
 
@@ -139,7 +139,7 @@ impl Stage {
         );
         let page = self.turn_until(|| {
             client.look();
-            parse(client.received()).filter(|response| response.whole)
+            parse_whole(client.received())
         });
         let page = page.body;
         Metrics::parse(&String::from_utf8(page).expect("text")).expect("a valid page")

@@ -15,7 +15,7 @@ use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 
-use crate::seams::stage::{content, parse};
+use crate::seams::stage::{content, parse_whole};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 /// The directories of the sites, and the one that takes the place of the first.
@@ -114,7 +114,7 @@ impl Stage {
         let mut response = None;
         run_until(&mut self.worker, || {
             client.look();
-            response = parse(&client.received()[*at..]).filter(|response| response.whole);
+            response = parse_whole(&client.received()[*at..]);
             response.is_some()
         });
         let response = response.expect("a response");

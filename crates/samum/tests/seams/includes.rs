@@ -9,7 +9,7 @@ use samum::worker::Worker;
 use session::Http1;
 use testkit::Random;
 
-use crate::seams::stage::{content, parse};
+use crate::seams::stage::{content, parse, parse_whole};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
@@ -97,7 +97,7 @@ fn pages_are_what_they_say_whatever_the_disk_does() {
                 let mut response = None;
                 run_until(&mut worker, || {
                     client.look();
-                    response = parse(&client.received()[*at..]).filter(|response| response.whole);
+                    response = parse_whole(&client.received()[*at..]);
                     response.is_some()
                 });
                 let response = response.expect("a response");
@@ -159,7 +159,7 @@ fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
             let mut response = None;
             run_until(&mut worker, || {
                 other.look();
-                response = parse(&other.received()[at..]).filter(|response| response.whole);
+                response = parse_whole(&other.received()[at..]);
                 response.is_some()
             });
             let response = response.expect("a response");
@@ -176,7 +176,7 @@ fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
         let mut body = Vec::new();
         run_until(&mut worker, || {
             client.look();
-            let response = parse(client.received()).filter(|response| response.whole);
+            let response = parse_whole(client.received());
             response.is_some_and(|response| {
                 body = response.body;
                 true

@@ -11,7 +11,7 @@ use samum::worker::Worker;
 use sendfile::KernelTcp;
 use session::Http1;
 
-use super::stage::{content, parse};
+use super::stage::{content, parse_whole};
 use super::world::{Client, Make, Plain, config, for_seeds, parts, pass, run_until};
 
 /// Files: one that all connections are sent from memory, one that only some are, and one that is never in memory.
@@ -60,7 +60,7 @@ impl Stage {
         let mut response = None;
         run_until(&mut self.worker, || {
             plain.look();
-            response = parse(&plain.received()[*at..]).filter(|response| response.whole);
+            response = parse_whole(&plain.received()[*at..]);
             response.is_some()
         });
         let response = response.expect("a response");

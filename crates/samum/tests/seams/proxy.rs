@@ -16,7 +16,7 @@ use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 
-use crate::seams::stage::{Response, content, parse};
+use crate::seams::stage::{Response, content, parse, parse_whole};
 use crate::seams::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
 
 mod budget;
@@ -155,11 +155,12 @@ impl Stage {
         self.run_until(|| {
             plain.look();
             let has_ended = plain.end().is_some();
-            found = parse(&plain.received()[*at..]).filter(|response| {
+            let rest = &plain.received()[*at..];
+            found = if has_ended { parse(rest) } else { parse_whole(rest) }.filter(|response| {
                 let is_until_close = response.head.contains("\r\nConnection: close\r\n")
                     && !response.head.contains("\r\nContent-Length")
                     && !response.head.contains("\r\nTransfer-Encoding");
-                (response.whole && !is_until_close) || has_ended
+                !is_until_close || has_ended
             });
             found.is_some() || has_ended
         });

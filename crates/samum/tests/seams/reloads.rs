@@ -18,7 +18,7 @@ use samum::worker::{Replacement, Worker};
 use session::Http1;
 use testkit::Random;
 
-use crate::seams::stage::{Response, content, parse};
+use crate::seams::stage::{Response, content, parse, parse_whole};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const DIRECTORIES: [&str; 4] = ["d0", "d1", "d2", "d3"];
@@ -259,7 +259,7 @@ impl Asker {
         self.age += 1;
         let is_removed = !self.has_listener(stage);
         let Some((path, choices)) = &self.asked else { return self.client.end().is_none() };
-        let response = parse(&self.client.received()[self.at..]).filter(|response| response.whole);
+        let response = parse_whole(&self.client.received()[self.at..]);
         let Some(Response { status, head, body, len, .. }) = response else {
             let is_lost = self.client.end().is_some();
             // The last response of a connection may have begun before its listener was removed.
@@ -333,7 +333,7 @@ fn response(stage: &mut Stage, client: &mut Plain, at: &mut usize) -> Response {
     let mut response = None;
     run_until(&mut stage.worker, || {
         client.look();
-        response = parse(&client.received()[*at..]).filter(|response| response.whole);
+        response = parse_whole(&client.received()[*at..]);
         response.is_some()
     });
     let response = response.expect("a response");

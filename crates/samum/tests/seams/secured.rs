@@ -27,7 +27,7 @@ use testkit::metrics::Metrics;
 
 use crate::options::Options;
 use crate::seams::below::{Below, Layer, Layered, bounds};
-use crate::seams::stage::{Response, content, parse};
+use crate::seams::stage::{Response, content, parse_whole};
 use crate::seams::world::{Client as _, Make, Plain, config, parts, pass, run_until};
 
 /// The numbers of the listeners: the first without TLS.
@@ -212,7 +212,7 @@ impl Stage {
             let mut response = None;
             run_until(&mut self.worker, || {
                 client.look();
-                response = parse(&client.received()[at..]).filter(|response| response.whole);
+                response = parse_whole(&client.received()[at..]);
                 response.is_some()
             });
             let response = response.unwrap_or_else(|| panic!("no response to {request}"));

@@ -12,7 +12,7 @@ use samum::worker::Worker;
 use testkit::metrics::Metrics;
 
 use crate::options::Options;
-use crate::seams::stage::{Response, content, parse};
+use crate::seams::stage::{Response, content, parse_whole};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 /// The time of each read from the disk, and of each look at a name.
@@ -83,7 +83,7 @@ impl Stage {
         let mut response = None;
         run_until(&mut self.worker, || {
             client.look();
-            response = parse(client.received()).filter(|response| response.whole);
+            response = parse_whole(client.received());
             response.is_some()
         });
         response.expect("a response")

@@ -128,31 +128,47 @@ pub(crate) struct Response {
 
 /// Reads the first response in a stream, by rules of its own; `None` if its head is not complete.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Response> {
+    let mut body = Vec::new();
+    let read = read(bytes, |part| body.extend_from_slice(part))?;
+    Some(Response { body, ..read })
+}
+
+/// Reads the first response in a stream, if it is whole. Before that nothing of the body is copied, because tests ask again
+/// and again while a long response comes.
+pub(crate) fn parse_whole(bytes: &[u8]) -> Option<Response> {
+    read(bytes, |_| ()).filter(|response| response.whole)?;
+    parse(bytes)
+}
+
+/// Reads the first response without its body, whose parts `take` gets.
+fn read(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<Response> {
     let at = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = String::from_utf8(bytes[..at].to_vec()).unwrap();
     let status: u16 = head[9..12].parse().unwrap();
     let rest = &bytes[at..];
     let mut trailers = String::new();
-    let (body, len, whole) = if status < 200 || status == 304 || status == 204 {
-        (Vec::new(), 0, true)
+    let (len, whole) = if status < 200 || status == 304 || status == 204 {
+        (0, true)
     } else if head.contains("\r\nTransfer-Encoding: chunked\r\n") {
-        unchunk(rest, &mut trailers)
+        unchunk(rest, take, &mut trailers)
     } else if let Some(line) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
         let length: usize = line.parse().unwrap();
         let len = length.min(rest.len());
-        (rest[..len].to_vec(), len, len == length)
+        take(&rest[..len]);
+        (len, len == length)
     } else {
         // It lasts until the connection ends: the caller has to know that it has.
         assert!(head.contains("\r\nConnection: close\r\n"), "no framing: {head}");
-        (rest.to_vec(), rest.len(), true)
+        take(rest);
+        (rest.len(), true)
     };
-    Some(Response { status, head, body, trailers, whole, len: at + len })
+    Some(Response { status, head, body: Vec::new(), trailers, whole, len: at + len })
 }
 
-/// The content of the whole chunks, how many bytes they are, and whether the last is among them, with the
-/// fields behind it.
-fn unchunk(bytes: &[u8], trailers: &mut String) -> (Vec<u8>, usize, bool) {
-    let (mut body, mut at) = (Vec::new(), 0);
+/// Gives `take` the content of the whole chunks. Returns how many bytes the chunks are, and whether the last is among them,
+/// and sets the fields behind it.
+fn unchunk(bytes: &[u8], mut take: impl FnMut(&[u8]), trailers: &mut String) -> (usize, bool) {
+    let mut at = 0;
     while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {
         let size = core::str::from_utf8(&bytes[at..at + line]).unwrap();
         let size = usize::from_str_radix(size, 16).unwrap();
@@ -161,12 +177,12 @@ fn unchunk(bytes: &[u8], trailers: &mut String) -> (Vec<u8>, usize, bool) {
             let rest = &bytes[start - 2..];
             let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else { break };
             trailers.push_str(core::str::from_utf8(&rest[2..end + 2]).unwrap());
-            return (body, start + end + 2, true);
+            return (start + end + 2, true);
         }
         let Some(chunk) = bytes.get(start..start + size + 2) else { break };
         assert!(chunk.ends_with(b"\r\n"), "a chunk has its line end");
-        body.extend_from_slice(&chunk[..size]);
+        take(&chunk[..size]);
         at = start + size + 2;
     }
-    (body, at, false)
+    (at, false)
 }

@@ -19,7 +19,7 @@ use session::Http1;
 use testkit::Random;
 
 use crate::options::Options;
-use crate::seams::stage::parse;
+use crate::seams::stage::parse_whole;
 use crate::seams::world::{Client as _, Plain, config, for_seeds, parts, pass};
 
 const STEP: Duration = Duration::from_millis(20);
@@ -202,7 +202,7 @@ impl Stage {
             let answers = &mut self.answers;
             self.clients.retain_mut(|(client, number)| {
                 client.look();
-                let response = parse(client.received()).filter(|response| response.whole);
+                let response = parse_whole(client.received());
                 if let Some(response) = &response {
                     let body = String::from_utf8(response.body.clone()).unwrap();
                     answers.insert(*number, (response.status, body));
