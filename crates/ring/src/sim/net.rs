@@ -199,9 +199,11 @@ impl Connection {
     /// Moves bytes that have come into `space`, at most `most`.
     pub(super) fn take(&mut self, space: &mut [u8], most: usize) -> usize {
         let count = self.inbox.len().min(space.len()).min(most);
-        for (to, from) in space.iter_mut().zip(self.inbox.drain(..count)) {
-            *to = from;
-        }
+        let mut at = 0;
+        take_front(&mut self.inbox, count, |part| {
+            space[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        });
         count
     }
 
@@ -228,7 +230,7 @@ impl Connection {
 
     /// The peer takes bytes from `outbox`.
     pub(super) fn peer_takes(&mut self, count: usize) {
-        self.peer.received.extend(self.outbox.drain(..count));
+        take_front(&mut self.outbox, count, |part| self.peer.received.extend_from_slice(part));
         self.taken += count as u64;
     }
 
@@ -277,4 +279,14 @@ impl Connection {
             room => Ok(room),
         }
     }
+}
+
+/// Takes so many bytes from the front of a queue, and gives them as slices: one byte after the other took a third of the time of
+/// simulated worlds.
+pub(super) fn take_front(queue: &mut VecDeque<u8>, count: usize, mut give: impl FnMut(&[u8])) {
+    let (front, back) = queue.as_slices();
+    let of_front = count.min(front.len());
+    give(&front[..of_front]);
+    give(&back[..count - of_front]);
+    queue.drain(..count);
 }

@@ -7,7 +7,9 @@ use std::io::{self, IoSlice};
 
 use rustix::net::AddressFamily;
 
-use super::net::{Connection, End, FarListener, Input, Listener, Output, Reading, Segment};
+use super::net::{
+    Connection, End, FarListener, Input, Listener, Output, Reading, Segment, take_front,
+};
 use super::world::{Descriptor, Happening, World, WorldState};
 use super::{Waiter, errno};
 use crate::notice::Notice;
@@ -23,8 +25,12 @@ impl World {
         let conn = state.conn(fd)?;
         let total = pieces.iter().map(|piece| piece.len()).sum();
         let count = state.admit(conn, total)?;
-        let bytes = pieces.iter().flat_map(|piece| piece.iter().copied());
-        state.conns[conn].outbox.extend(bytes.take(count));
+        let mut left = count;
+        for piece in pieces {
+            let part = &piece[..left.min(piece.len())];
+            state.conns[conn].outbox.extend(part);
+            left -= part.len();
+        }
         state.sent(conn, count, more);
         Ok(count)
     }
@@ -92,7 +98,7 @@ impl World {
         let conn = state.conn(fd)?;
         let pages = state.pipe(pipe.read_end().raw())?;
         let count = state.admit(conn, count.min(pipe.len()))?;
-        state.conns[conn].outbox.extend(pages.borrow_mut().drain(..count));
+        take_front(&mut pages.borrow_mut(), count, |part| state.conns[conn].outbox.extend(part));
         pipe.take_out(count);
         state.sent(conn, count, more);
         state.counts.drains += 1;
