@@ -208,7 +208,7 @@ fn ten_thousand_sites_fit_and_the_text_says_how_many_are_left_out() {
 #[test]
 fn no_text_makes_it_longer_than_its_limit() {
     for char in ['x', '<', '"', '\\', '\0', '\u{e0041}', '水'] {
-        for entries in [1, 64, 10_000] {
+        for entries in [1, 64, 1000] {
             let json = parse(&render(&figures(entries, &char.to_string().repeat(5000)), None));
             let sites = &json["sites"];
             let shown = sites["shown"].as_array().expect("entries").len();
