@@ -561,6 +561,11 @@ fn changes_while_many_clients_ask() {
                     let mut last = 0;
                     while last < 40 {
                         let response = ask_on(&mut client, "GET /n.txt");
+                        // A busy machine may be so slow that the file is replaced during each attempt to load it.
+                        if response.status == 503 {
+                            client = connect(server);
+                            continue;
+                        }
                         assert_eq!(response.status, 200);
                         let number: u32 =
                             String::from_utf8(response.body).unwrap().parse().unwrap();
