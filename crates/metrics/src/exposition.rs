@@ -85,6 +85,20 @@ const FAMILIES: &[Family] = &[
         samples: &[("", |stats| stats.connections)],
     },
     Family {
+        name: "samum_connections",
+        kind: Kind::Gauge,
+        help: "Connections that are open, by what they do: nothing, a handshake of TLS, receive a request, wait for an \
+               answer or a disk, wait until their client takes bytes, or carry another protocol.",
+        samples: &[
+            ("state=\"idle\"", Stats::connections_idle),
+            ("state=\"handshake\"", |stats| stats.tls_handshakes_under_way),
+            ("state=\"reading\"", |stats| stats.connections_reading),
+            ("state=\"waiting\"", |stats| stats.connections_waiting),
+            ("state=\"writing\"", |stats| stats.connections_writing),
+            ("state=\"tunnel\"", |stats| stats.connections_tunnels),
+        ],
+    },
+    Family {
         name: "samum_connections_accepted_total",
         kind: Kind::Counter,
         help: "Connections that were accepted.",
@@ -652,7 +666,7 @@ fn write_loads(loads: &Loads, text: &mut String) -> fmt::Result {
     write_sample(text, name, "result=\"failure\"", loads.failures)?;
     let name = "samum_config_last_load_successful";
     write_head(text, name, Kind::Gauge, "Whether the last configuration was loaded.")?;
-    write_sample(text, name, "", u8::from(!loads.has_failed))?;
+    write_sample(text, name, "", u8::from(loads.refusal.is_none()))?;
     let name = "samum_config_last_load_success_timestamp_seconds";
     write_head(text, name, Kind::Gauge, "Time at which the configuration in use was loaded.")?;
     let loaded_at = loads.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());

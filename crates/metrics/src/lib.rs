@@ -97,9 +97,21 @@ pub struct Loads {
     pub hash: Option<String>,
     /// When it was loaded.
     pub loaded_at: Option<SystemTime>,
-    /// True if a later one was refused.
-    pub has_failed: bool,
+    /// The last one, if it was refused.
+    pub refusal: Option<RefusedLoad>,
 }
+
+/// A configuration that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedLoad {
+    /// The time of the refusal.
+    pub at: SystemTime,
+    /// The errors, of [`REFUSAL_BYTES_MAX`] bytes at most.
+    pub text: String,
+}
+
+/// The maximum number of bytes of a text about a refused configuration. The rest is left out.
+pub const REFUSAL_BYTES_MAX: usize = 4096;
 
 /// The numbers of a server of an upstream.
 #[derive(Clone, Debug, Default)]
@@ -209,14 +221,17 @@ impl Metrics {
         let mut loads = lock(&self.loads);
         loads.successes += 1;
         loads.hash = hash.map(str::to_owned);
-        (loads.loaded_at, loads.has_failed) = (Some(at), false);
+        (loads.loaded_at, loads.refusal) = (Some(at), None);
     }
 
-    /// Notes that a configuration has been refused: the one before stays in use.
-    pub fn note_failed_load(&self) {
+    /// Notes that a configuration has been refused with these errors: the one before stays in use.
+    pub fn note_failed_load(&self, errors: &str, at: SystemTime) {
+        let end = errors.len().min(REFUSAL_BYTES_MAX);
+        let end = (0..=end).rev().find(|end| errors.is_char_boundary(*end)).unwrap_or(0);
+        let text = errors[..end].to_owned();
         let mut loads = lock(&self.loads);
         loads.failures += 1;
-        loads.has_failed = true;
+        loads.refusal = Some(RefusedLoad { at, text });
     }
 
     /// Notes that files of a certificate have changed, and that the certificate is used.

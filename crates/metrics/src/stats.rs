@@ -85,6 +85,14 @@ stats! {
     accepted: u64,
     /// Connections that are open now.
     connections: u64,
+    /// Connections that receive a request or the body of a request now.
+    connections_reading: u64,
+    /// Connections that wait for an answer or a disk.
+    connections_waiting: u64,
+    /// Connections with bytes for their client, which has to take earlier ones first.
+    connections_writing: u64,
+    /// Connections that carry bytes of another protocol.
+    connections_tunnels: u64,
     /// Handshakes of TLS under way now.
     tls_handshakes_under_way: u64,
     /// Handshakes of TLS that have failed, or that the client has given up.
@@ -252,6 +260,18 @@ stats! {
     stack_dropped_forged: u64,
     /// Segments that came out of order and for which there was no memory.
     stack_dropped_memory: u64,
+}
+
+impl Stats {
+    /// Connections without a request that wait for their clients.
+    pub const fn connections_idle(&self) -> u64 {
+        let busy = self.tls_handshakes_under_way
+            + self.connections_reading
+            + self.connections_waiting
+            + self.connections_writing
+            + self.connections_tunnels;
+        self.connections.saturating_sub(busy)
+    }
 }
 
 #[cfg(test)]

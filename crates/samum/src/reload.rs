@@ -152,7 +152,7 @@ impl Reloader {
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
-                self.metrics.note_failed_load();
+                self.metrics.note_failed_load(error, SystemTime::now());
                 // An error in a file has several lines of text.
                 error.lines().for_each(say);
                 say("the configuration is not loaded; the one before is still served");

@@ -1,9 +1,9 @@
 //! The figures of the server for the status page. All workers share them.
 //!
 //! The page is one file without anything from elsewhere (`status_page/page.html`), with the hashes of its style and its
-//! script in its policy. Its figures are JSON (`json.rs`). They are sums of counters that exist in any case; a request pays
-//! nothing for them. A worker makes them when a client asks, and the workers share them for `FRESH`. The rates are those
-//! since the figures before.
+//! script in its policy. Its figures are JSON (`json.rs`). They are sums of counters that exist in any case, and what is
+//! looked at when a client asks; a request pays nothing for them. A worker makes them when a client asks, and the workers
+//! share them for `FRESH`. The rates are those since the figures before.
 
 mod json;
 
@@ -12,6 +12,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use http::Status;
 use ring::Time;
 
 pub(crate) use json::{Example, Figures, LISTED_MAX};
@@ -21,8 +22,8 @@ pub(crate) const PAGE: &str = include_str!("status_page/page.html");
 
 /// The policy of the page: its own style and script and its own figures, and nothing else. A test says which hashes it needs.
 pub(crate) const POLICY: &str = "default-src 'none'; connect-src 'self'; \
-     style-src 'sha256-oHmfX+qFm/jUA9BZdeZ1DasnAvVfa7GhmJIzorCgxhA='; \
-     script-src 'sha256-FVr+W9xN8NowQA5RwQxGGcDThG/Ns/Jm6lsuMFVcwcc='; \
+     style-src 'sha256-NVzZZQOP/ZzTSzpKiZVyV+oI+OyMbzgGbIvcBvmsVZ8='; \
+     script-src 'sha256-2j363zwFY21AupyhId6aPafge/mbPiP97ZsrqWOMFYw='; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The maximum number of viewers whose pages are kept up to date, of all workers.
@@ -34,14 +35,38 @@ pub(crate) const FRESH: Duration = Duration::from_millis(500);
 /// The number of errors of a kind that are kept as examples, of all workers. Later ones replace the oldest.
 const EXAMPLES_MAX: usize = 8;
 
-/// The kinds of errors: 403, 404 and 5xx. Requests for missing files drive no other example out.
-const KINDS: usize = 3;
+/// The kinds of errors of which the operator learns. Each kind has examples and a budget of lines of its own, so that
+/// requests for missing files drive nothing else out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// 403.
+    Forbidden,
+    /// 404.
+    Missing,
+    /// All from 500 on.
+    Server,
+}
+
+impl ErrorKind {
+    /// The number of kinds.
+    pub(crate) const COUNT: usize = Self::Server as usize + 1;
+
+    /// The kind of a status; `None` if the operator does not learn of it.
+    pub(crate) const fn of(status: Status) -> Option<Self> {
+        match status.code() {
+            403 => Some(Self::Forbidden),
+            404 => Some(Self::Missing),
+            500.. => Some(Self::Server),
+            _ => None,
+        }
+    }
+}
 
 /// The data that the workers share for the status page.
 #[derive(Debug, Default)]
 pub struct Board {
     viewers: AtomicUsize,
-    examples: Mutex<[VecDeque<Example>; KINDS]>,
+    examples: Mutex<[VecDeque<Example>; ErrorKind::COUNT]>,
     last: Mutex<Option<Last>>,
 }
 
@@ -71,18 +96,14 @@ impl Board {
         self.viewers.load(Ordering::Relaxed)
     }
 
-    /// Keeps an error as an example. It is left out if another worker has the examples just now.
-    pub(crate) fn note(&self, example: Example) {
+    /// Keeps an error of a kind as an example. It is left out if another worker has the examples just now.
+    pub(crate) fn note(&self, kind: ErrorKind, example: Example) {
         let mut examples = match self.examples.try_lock() {
             Ok(examples) => examples,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let of_kind = &mut examples[match example.status {
-            403 => 0,
-            404 => 1,
-            _ => 2,
-        }];
+        let of_kind = &mut examples[kind as usize];
         if of_kind.len() >= EXAMPLES_MAX {
             of_kind.pop_back();
         }

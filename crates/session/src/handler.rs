@@ -33,6 +33,7 @@ use crate::forwarded::Scheme;
 use crate::network::Origin;
 use crate::reason::Reason;
 use crate::record::{Recording, UpstreamTimes};
+use crate::request_id::RequestId;
 use crate::shell::Shell;
 pub use crate::ticket::Ticket;
 
@@ -69,6 +70,16 @@ pub trait Handler {
         head: &Head<'_>,
         answer: &'a Self::Answer,
     ) -> Response<'a>;
+
+    /// Takes note of a response with a reason. `id` makes the id of its request. By default it does nothing.
+    fn note_error(
+        &mut self,
+        _cx: &Context,
+        _head: &Head<'_>,
+        _response: &Response<'_>,
+        _id: impl FnOnce() -> RequestId,
+    ) {
+    }
 
     /// The answer in place of one whose file cannot be read now, because the disk does not answer; `None` if there is
     /// no other answer. If the file of the other answer cannot be read either, the worker calls it again with that

@@ -75,6 +75,23 @@ struct State {
     idle: usize,
 }
 
+/// The numbers of a directory of programs at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// The path of its route with a slash at the end.
+    pub mount: String,
+    /// The path of the directory.
+    pub directory: PathBuf,
+    /// Programs that run or are being started.
+    pub running: u32,
+    /// The maximum of these (`processes`).
+    pub running_max: u32,
+    /// Requests that wait for one of them to end, or for a thread.
+    pub waiting: usize,
+    /// The maximum of these. Further requests are refused.
+    pub waiting_max: usize,
+}
+
 /// A program to be started.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -146,6 +163,22 @@ impl Directory {
         self.config == other.config
             && self.mount == other.mount
             && self.documents == other.documents
+    }
+
+    /// The numbers of the directory now.
+    pub fn numbers(&self) -> Numbers {
+        let (running, waiting) = {
+            let state = lock(&self.state);
+            (state.running, state.orders.len())
+        };
+        Numbers {
+            mount: String::from_utf8_lossy(&self.mount).into_owned(),
+            directory: self.config.root.clone(),
+            running,
+            running_max: self.config.processes_max,
+            waiting,
+            waiting_max: ORDERS_MAX,
+        }
     }
 
     /// Queues an order, and starts a thread for it unless there are enough. Returns false if the queue is full, or no

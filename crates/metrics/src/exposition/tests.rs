@@ -1,5 +1,5 @@
 use core::time::Duration;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::{Method, Status};
 use testkit::metrics::Metrics as Parsed;
@@ -174,7 +174,7 @@ fn sites_cost_nothing_before_their_first_request_and_leave_when_they_are_removed
 fn loads_of_the_configuration_are_shown() {
     let metrics = Metrics::new(1);
     metrics.note_load(Some("abc"), UNIX_EPOCH + Duration::from_secs(1000));
-    metrics.note_failed_load();
+    metrics.note_failed_load("no such key", SystemTime::UNIX_EPOCH);
     let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
     let loads = |result| parsed.sum("samum_config_loads_total", &[("result", result)]);
     assert_eq!((loads("success"), loads("failure")), (1.0, 1.0));

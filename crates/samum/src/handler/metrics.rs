@@ -46,6 +46,11 @@ pub(super) fn figures(
     // Those that are down are shown, however many there are.
     servers.sort_by_key(|server| server.is_up);
     servers.truncate(LISTED_MAX);
+    let mut programs: Vec<_> = snapshot.programs().map(|directory| directory.numbers()).collect();
+    let programs_all = programs.len();
+    // Those with the longest queues come first.
+    programs.sort_by_key(|one| core::cmp::Reverse((one.waiting, one.running)));
+    programs.truncate(LISTED_MAX);
     Figures {
         at: cx.now,
         unix: cx.unix,
@@ -53,6 +58,8 @@ pub(super) fn figures(
         process: process(),
         servers,
         servers_all,
+        programs,
+        programs_all,
         sites: snapshot.sites_len(),
         routes: snapshot.routes_len(),
         examples: board.examples(),

@@ -56,6 +56,7 @@ use moved::lacks_slash;
 use perform::{Pending, Reply};
 use session::context::Context;
 use session::reason::Reason;
+use session::request_id::RequestId;
 use session::shell::{Shell, kind};
 use state::{Arrived, Event, Lookup, Next, Purpose, State};
 use steps::{Slash, Step};
@@ -189,7 +190,6 @@ impl Handler for Router {
             add_fields(head, serving, *destination, &mut response);
             response.reason = outcome.reason();
             response.upstream = outcome.times();
-            self.faults.note(self.viewers.board(), head, &response, (cx.now, cx.unix));
         }
 
         response.hsts = serving.hsts(destination.site);
@@ -208,6 +208,16 @@ impl Handler for Router {
             wrapper.wrap(head, &mut response);
         }
         response
+    }
+
+    fn note_error(
+        &mut self,
+        cx: &Context,
+        head: &Head<'_>,
+        response: &Response<'_>,
+        id: impl FnOnce() -> RequestId,
+    ) {
+        self.faults.note(self.viewers.board(), head, response, id, (cx.now, cx.unix));
     }
 
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {

@@ -417,6 +417,11 @@ impl Snapshot {
         self.routes.iter().filter_map(|entry| entry.served.upstream())
     }
 
+    /// The directories of programs of routes.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = &Arc<Directory>> {
+        self.routes.iter().filter_map(|entry| entry.served.programs())
+    }
+
     /// Has the names of servers resolved, and waits a short time for it. If the names of an upstream are not resolved
     /// by then, requests for it are answered with an error until they are.
     ///

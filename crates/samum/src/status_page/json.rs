@@ -9,6 +9,7 @@ use core::time::Duration;
 use std::time::UNIX_EPOCH;
 
 use config::text::{escape_json, plain};
+use gateways::programs;
 use metrics::{DeviceNumbers, Latencies, ProcessNumbers, ServerNumbers, Stats, Summary};
 use ring::Time;
 
@@ -36,6 +37,10 @@ pub(crate) struct Figures {
     pub(crate) servers: Vec<ServerNumbers>,
     /// The number of all servers.
     pub(crate) servers_all: usize,
+    /// Directories of programs, those with the longest queues first.
+    pub(crate) programs: Vec<programs::Numbers>,
+    /// The number of all directories of programs.
+    pub(crate) programs_all: usize,
     /// The number of sites of the configuration.
     pub(crate) sites: usize,
     /// The number of routes.
@@ -56,6 +61,8 @@ pub(crate) struct Example {
     pub(crate) host: String,
     /// The path without the query.
     pub(crate) path: String,
+    /// The id of the request.
+    pub(crate) id: String,
     pub(crate) reason: String,
 }
 
@@ -161,6 +168,7 @@ fn render_with(figures: &Figures, earlier: Option<&Earlier>, listed_max: usize) 
         write_connections(out, figures, earlier, interval);
         write_disks(out, figures, earlier, interval);
         write_servers(out, figures);
+        write_programs(out, figures);
         write_config(out, figures);
         write_errors(out, figures);
     });
@@ -239,7 +247,12 @@ fn write_connections(
         out.number("accepted", stats.accepted);
         let before = earlier.map(|earlier| earlier.counts.accepted);
         out.maybe("accepted_per_second", rate(stats.accepted, before, interval));
+        out.number("idle", stats.connections_idle());
         out.number("handshakes", stats.tls_handshakes_under_way);
+        out.number("reading", stats.connections_reading);
+        out.number("waiting", stats.connections_waiting);
+        out.number("writing", stats.connections_writing);
+        out.number("tunnels", stats.connections_tunnels);
         out.object("stack", |out| {
             for (state, count) in STACK_STATES {
                 out.number(state, count(stats));
@@ -302,6 +315,17 @@ fn write_servers(out: &mut Writer, figures: &Figures) {
     });
 }
 
+fn write_programs(out: &mut Writer, figures: &Figures) {
+    out.list("programs", figures.programs_all, &figures.programs, |out, one| {
+        out.text("route", &one.mount);
+        out.text("directory", &one.directory.to_string_lossy());
+        out.number("running", one.running);
+        out.number("running_max", one.running_max);
+        out.number("waiting", one.waiting);
+        out.number("waiting_max", one.waiting_max);
+    });
+}
+
 fn write_config(out: &mut Writer, figures: &Figures) {
     let Summary { certificates, certificates_all, loads, .. } = &figures.summary;
     out.list("certificates", *certificates_all, certificates, |out, one| {
@@ -309,19 +333,24 @@ fn write_config(out: &mut Writer, figures: &Figures) {
         out.text("file", &one.file);
         out.number("expires", one.expires_at);
     });
-    let loaded_at = loads.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let refusal = loads.refusal.as_ref();
     out.object("config", |out| {
-        out.maybe("loaded", loaded_at.map(|at| at.as_secs()));
+        let loaded = loads.loaded_at.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        out.maybe("loaded", loaded.map(|at| at.as_secs()));
         match &loads.hash {
             Some(hash) => out.text("hash", hash),
             None => out.maybe("hash", None::<u64>),
         }
-        out.flag("last_load_refused", loads.has_failed);
+        out.flag("last_load_refused", refusal.is_some());
+        let refused = refusal.and_then(|refusal| refusal.at.duration_since(UNIX_EPOCH).ok());
+        out.maybe("last_refused", refused.map(|at| at.as_secs()));
         out.number("loads", loads.successes);
         out.number("refused", loads.failures);
         out.number("sites", figures.sites);
         out.number("routes", figures.routes);
     });
+    let errors: Vec<_> = refusal.iter().flat_map(|refusal| refusal.text.lines()).collect();
+    out.list("refusal", errors.len(), &errors, |out, line| out.text("line", line));
 }
 
 fn write_errors(out: &mut Writer, Figures { summary, examples, .. }: &Figures) {
@@ -340,6 +369,7 @@ fn write_errors(out: &mut Writer, Figures { summary, examples, .. }: &Figures) {
         out.text("method", &example.method);
         out.text("host", &example.host);
         out.text("path", &example.path);
+        out.text("id", &example.id);
         out.text("reason", &example.reason);
     });
 }

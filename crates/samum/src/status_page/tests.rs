@@ -66,15 +66,27 @@ fn there_are_places_for_sixteen_viewers() {
 fn missing_files_drive_no_other_example_out() {
     let board = Board::default();
     let example = |unix, status| Example { unix, status, ..Example::default() };
-    board.note(example(1, 502));
-    board.note(example(2, 403));
+    board.note(ErrorKind::Server, example(1, 502));
+    board.note(ErrorKind::Forbidden, example(2, 403));
     for unix in 3..100 {
-        board.note(example(unix, 404));
+        board.note(ErrorKind::Missing, example(unix, 404));
     }
     let kept: Vec<_> = board.examples().iter().map(|one| (one.unix, one.status)).collect();
     assert_eq!(kept.len(), EXAMPLES_MAX + 2);
     assert_eq!((kept[0], kept[7]), ((99, 404), (92, 404)));
     assert_eq!(kept[8..], [(2, 403), (1, 502)]);
+}
+
+#[test]
+fn each_status_of_which_the_operator_learns_has_a_kind() {
+    let of = |code| ErrorKind::of(Status::from_code(code).expect("a status"));
+    for code in [200, 304, 400, 401, 402, 405, 499] {
+        assert_eq!(of(code), None, "{code}");
+    }
+    assert_eq!((of(403), of(404)), (Some(ErrorKind::Forbidden), Some(ErrorKind::Missing)));
+    for code in [500, 503, 599] {
+        assert_eq!(of(code), Some(ErrorKind::Server), "{code}");
+    }
 }
 
 #[test]

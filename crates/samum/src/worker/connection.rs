@@ -26,7 +26,7 @@ use session::other_protocol::OtherProtocol;
 use session::proxy_protocol::{self, Header, Invalid};
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
-use session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
+use session::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Why};
 pub(super) use work::Spare;
 use work::Work;
 
@@ -379,7 +379,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Counts what the connection holds and does now.
     pub(super) fn recount(&mut self, cx: &mut Context) {
         if cx.counts {
-            self.count_requests(&mut cx.stats);
+            self.count_work(&mut cx.stats);
         }
         let work = self.work.as_ref().map_or(0, |work| {
             let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
@@ -389,10 +389,18 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         cx.budget.recount(core::mem::replace(&mut self.counted, own).into(), own.into());
     }
 
-    fn count_requests(&mut self, stats: &mut Stats) {
+    fn count_work(&mut self, stats: &mut Stats) {
         if let Some(work) = &mut self.work {
             let active = u32::try_from(work.session.active_requests()).unwrap_or(u32::MAX);
             work.count_requests(stats, self.origin.scheme(), active);
+            let activity = match self.session.activity(&work.session) {
+                // Handshakes are counted by the network.
+                _ if self.opening.is_some() => Activity::Idle,
+                // It goes on by itself when the others had their quantum.
+                Activity::Waiting if work.queued => Activity::Writing,
+                activity => activity,
+            };
+            work.count_activity(stats, activity);
         }
     }
 
@@ -411,6 +419,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.record_unanswered(shell, &head.as_head(), at, cut);
             }
             work.count_requests(&mut shell.cx.stats, self.origin.scheme(), 0);
+            work.count_activity(&mut shell.cx.stats, Activity::Idle);
         }
         shell.operator.servings.leave_removed(self.origin.listener);
         if is_done {
@@ -563,6 +572,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         // A blocked transport may hold back bytes of its own, which leave when the transport is pumped again.
         if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
             work.count_requests(&mut tools.shell.cx.stats, self.origin.scheme(), 0);
+            work.count_activity(&mut tools.shell.cx.stats, Activity::Idle);
             work.restart();
             if tools.spare.0.len() < SPARE_MAX {
                 tools.spare.0.push(work);

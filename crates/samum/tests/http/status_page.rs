@@ -2,10 +2,16 @@
 
 use core::fmt::Write as _;
 use core::net::Ipv4Addr;
+use std::collections::HashMap;
+use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Client, Response, Server, Tree, or_skip};
+use testkit::{Address, Client, Response, Server, Tree, or_skip};
 
 use crate::common::browser::Browser;
 use crate::common::stage::text;
@@ -284,6 +290,193 @@ fn ten_thousand_sites_have_a_page_that_says_how_many_it_shows() {
     assert!(last.to_string().len() <= 64 * 1024);
 }
 
+/// An upstream that agrees to upgrades, says nothing to other requests, and holds all connections.
+fn silent_upstream() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+                head.push(byte[0]);
+            }
+            if head.starts_with(b"GET /api/tunnel ") {
+                let answer = "HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+            held.push(stream);
+        }
+    });
+    address
+}
+
+#[test]
+fn connections_are_shown_by_what_they_do() {
+    on_both_drivers_at_once(|driver| {
+        let tree = Tree::new().file("files/film.mp4", vec![7; 32 << 20]);
+        let upstream = silent_upstream();
+        let proxy = format!("[[site.route]]\npath = \"/api/\"\nproxy = \"http://{upstream}\"\n");
+        let tls = format!(
+            "[[site]]\nlisten = [{{ address = \"127.0.0.2:0\", tls = true }}]\ntls = \"self-signed\"\n\
+             [[site.route]]\nfiles = {:?}\n",
+            tree.path().join("files")
+        );
+        let server = serve_config(&tree, &config(driver, &tree, &[ROUTE, &proxy, &tls].concat()));
+        let all: [&[&str]; 6] = [
+            &["", "GET /a HTTP/1.1\r\nHost: test\r\n\r\n"],
+            &["GET /a.t"],
+            &["GET /api/ HTTP/1.1\r\nHost: test\r\n\r\n"],
+            &["GET /film.mp4 HTTP/1.1\r\nHost: test\r\n\r\n"],
+            &[
+                "GET /api/tunnel HTTP/1.1\r\nHost: test\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+            ],
+            // Its body does not come.
+            &["POST /api/ HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n"],
+        ];
+        let clients = all.iter().flat_map(|texts| texts.iter()).map(|text| {
+            let mut client = connect(&server);
+            client.send(text).unwrap();
+            client
+        });
+        let clients: Vec<_> = clients.collect();
+        let Some(Address::Tcp(with_tls)) = server.addresses().last().cloned() else {
+            panic!("it has an address")
+        };
+        let handshake = TcpStream::connect(with_tls).unwrap();
+        let mut last = Value::Null;
+        let of = |figures: &Value, state: &str| figures["connections"][state].as_u64();
+        let is_shown = wait_until(SOON, || {
+            last = figures(&server);
+            // Connections that ask for the figures may be idle, too.
+            of(&last, "idle") >= Some(2)
+                && of(&last, "reading") == Some(2)
+                && ["waiting", "writing", "tunnels", "handshakes"]
+                    .iter()
+                    .all(|state| of(&last, state) == Some(1))
+        });
+        assert!(is_shown, "{}", last["connections"]);
+        drop((clients, handshake));
+        let is_over = wait_until(SOON, || {
+            last = figures(&server);
+            ["reading", "waiting", "writing", "tunnels", "handshakes"]
+                .iter()
+                .all(|state| of(&last, state) == Some(0))
+        });
+        assert!(is_over, "{}", last["connections"]);
+    });
+}
+
+#[test]
+fn an_error_is_shown_with_the_id_that_the_request_has_in_the_log() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("files/a.txt", "hello");
+        let log = tree.path().join("log");
+        let more = format!("{ROUTE}[site.log]\nfile = {log:?}\nformat = \"$request-id $path\"\n");
+        // The log belongs to the site, in front of its routes.
+        let config = config(driver, &tree, "")
+            .replace("[[site.route]]", &format!("{}[[site.route]]", &more[ROUTE.len()..]));
+        let config = config.replace("[server]\n", "[server]\ntrusted-proxies = [\"127.0.0.1\"]\n");
+        let server = serve_config(&tree, &(config + ROUTE));
+        assert_eq!(ask(&server, "GET /made").status, 404);
+        assert_eq!(ask(&server, "GET /given\nX-Request-Id: given.by-a_proxy").status, 404);
+        let mut last = Value::Null;
+        let mut ids = HashMap::new();
+        let is_complete = wait_until(SOON, || {
+            last = figures(&server);
+            let written = std::fs::read_to_string(&log).unwrap_or_default();
+            ids = written
+                .lines()
+                .filter_map(|line| line.split_once(' '))
+                .map(|(id, path)| (path.to_owned(), id.to_owned()))
+                .collect();
+            last["errors"]["shown"].as_array().map(Vec::len) == Some(2)
+                && ids.contains_key("/given")
+        });
+        assert!(is_complete, "{last} {ids:?}");
+        for error in last["errors"]["shown"].as_array().unwrap() {
+            let path = error["path"].as_str().unwrap();
+            assert_eq!(error["id"].as_str(), Some(&ids[path][..]), "{path}");
+        }
+        assert_eq!(ids["/given"], "given.by-a_proxy");
+        assert_eq!(ids["/made"].len(), 32);
+    });
+}
+
+#[test]
+fn programs_are_shown_with_those_that_wait_for_them() {
+    on_both_drivers_at_once(|driver| {
+        let tree =
+            Tree::new().file("files/a.txt", "hello").file("tool/wait", "#!/bin/sh\nsleep 1000\n");
+        let program = tree.path().join("tool/wait");
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let route = format!(
+            "[[site.route]]\npath = \"/tool/\"\ncgi = {{ directory = {:?}, processes = 2 }}\n",
+            tree.path().join("tool")
+        );
+        let server = serve_config(&tree, &config(driver, &tree, &[ROUTE, &route].concat()));
+        let clients: Vec<_> = (0..5)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.send(testkit::request("GET /tool/wait")).unwrap();
+                client
+            })
+            .collect();
+        let expected = serde_json::json!({
+            "route": "/tool/", "directory": tree.path().join("tool"),
+            "running": 2, "running_max": 2, "waiting": 3, "waiting_max": 256,
+        });
+        let mut last = Value::Null;
+        let is_shown = wait_until(SOON, || {
+            last = figures(&server)["programs"].take();
+            last["shown"] == serde_json::json!([expected])
+        });
+        assert!(is_shown, "{last}");
+        drop(clients);
+        let is_over = wait_until(SOON, || {
+            last = figures(&server)["programs"].take();
+            last["shown"][0]["running"] == 0 && last["shown"][0]["waiting"] == 0
+        });
+        assert!(is_over, "{last}");
+    });
+}
+
+#[test]
+fn a_refused_configuration_is_shown_with_its_errors_until_one_is_loaded() {
+    on_both_drivers(|driver| {
+        let (mut server, tree) = serve(driver);
+        let good = config(driver, &tree, ROUTE);
+        let first = figures(&server);
+        assert_eq!(first["config"]["last_load_refused"], false);
+        assert_eq!(first["config"]["last_refused"], Value::Null);
+        assert_eq!(first["refusal"]["shown"], serde_json::json!([]));
+        tree.write("samum.toml", &good.replace("timeout-drain", "timeout-drian")[..]);
+        server.signal(Signal::HUP).unwrap();
+        let mut last = Value::Null;
+        let is_refused = wait_until(SOON, || {
+            last = figures(&server);
+            last["config"]["last_load_refused"] == true
+        });
+        assert!(is_refused, "{last}");
+        assert!(last["config"]["last_refused"].as_i64() >= last["config"]["loaded"].as_i64());
+        let lines = last["refusal"]["shown"].as_array().unwrap();
+        let lines: Vec<_> = lines.iter().map(|line| line["line"].as_str().unwrap()).collect();
+        assert!(
+            lines[0].contains("timeout-drian") && lines[0].contains("samum.toml:"),
+            "{lines:?}"
+        );
+        tree.write("samum.toml", &good[..]);
+        server.signal(Signal::HUP).unwrap();
+        let is_loaded = wait_until(SOON, || {
+            last = figures(&server);
+            last["config"]["last_load_refused"] == false
+        });
+        assert!(is_loaded && last["refusal"]["shown"] == serde_json::json!([]), "{last}");
+        assert_eq!(last["config"]["refused"], 1);
+    });
+}
+
 /// A server with something to show: an upstream that is down, certificates, errors, and a hostile client.
 fn busy() -> (Server, Tree) {
     let tree = Tree::new().file("files/a.txt", "hello").file("files/film.mp4", vec![7; 3 << 20]);
@@ -354,7 +547,7 @@ fn chromium_shows_the_page_in_light_and_dark_on_a_phone_and_by_keyboard() {
     browser.wait_for(&format!("{total} >= {before} + 50"));
     let mut colours = Vec::new();
     for (name, width, height, is_dark) in
-        [("light", 1200, 560, false), ("dark", 1200, 560, true), ("phone", 400, 800, true)]
+        [("light", 1200, 480, false), ("dark", 1200, 480, true), ("phone", 400, 800, true)]
     {
         browser.show(width, height, is_dark);
         browser.wait_for(&format!("innerWidth === {width}"));

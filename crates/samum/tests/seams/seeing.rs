@@ -162,6 +162,9 @@ fn what_goes_on_and_what_is_given_up_is_counted() {
         let metrics = stage.metrics();
         assert_eq!(metrics.sum("http_server_active_requests", &[("url_scheme", "http")]), 1.0);
         assert_eq!(metrics.sum("samum_connections_open", &[]), 4.0);
+        assert_eq!(metrics.sum("samum_connections", &[]), 4.0);
+        let with = |metrics: &Metrics, state| metrics.sum("samum_connections", &[("state", state)]);
+        assert_eq!((with(&metrics, "writing"), with(&metrics, "reading")), (1.0, 1.0));
         assert_eq!(metrics.sum("http_server_request_duration_seconds_count", &[B]), 0.0);
 
         pass(&mut stage.worker, Duration::from_secs(100));
@@ -171,6 +174,9 @@ fn what_goes_on_and_what_is_given_up_is_counted() {
         assert_eq!((closed("place"), closed("half-closed")), (0.0, 0.0));
         assert_eq!(metrics.sum("http_server_active_requests", &[]), 0.0);
         assert_eq!(metrics.sum("samum_connections_open", &[]), 1.0);
+        for state in ["reading", "writing", "tunnel", "handshake"] {
+            assert_eq!(with(&metrics, state), 0.0, "{state}");
+        }
         // It is counted with what it was sent, and so is the request that was not complete.
         assert_eq!(metrics.sum("http_server_request_duration_seconds_count", &[B]), 1.0);
         let sent = metrics.sum("http_server_response_body_size_bytes_sum", &[B]);

@@ -38,7 +38,7 @@ use http1::write;
 use ring::Time;
 use sendfile::{Piece, Progress};
 
-use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
+use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
@@ -598,6 +598,19 @@ impl Session for Http1 {
             Phase::Open(Wait::Idle(since)) | Phase::Last(Wait::Idle(since)) => Some(since),
             Phase::Lingering { since, .. } => Some(since),
             Phase::Open(_) | Phase::Last(_) => None,
+        }
+    }
+
+    fn activity(&self, work: &Work) -> Activity {
+        match self.phase {
+            Phase::Lingering { .. } => Activity::Idle,
+            Phase::Open(_) | Phase::Last(_) if Self::is_tunnel(work) => Activity::Tunnel,
+            Phase::Open(wait) | Phase::Last(wait) => match wait {
+                Wait::Idle(_) => Activity::Idle,
+                Wait::Request(_) => Activity::Reading,
+                Wait::Source(_) => Activity::Waiting,
+                Wait::Peer(_) => Activity::Writing,
+            },
         }
     }
 

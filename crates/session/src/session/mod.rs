@@ -186,6 +186,11 @@ pub trait Session: core::fmt::Debug {
     /// The time since which the connection has had nothing to do; `None` while a request is received or answered.
     fn idle_since(&self) -> Option<Time>;
 
+    /// Says what the connection does, for the operator. By default it waits while it is not idle.
+    fn activity(&self, _work: &Self::Work) -> Activity {
+        if self.idle_since().is_some() { Activity::Idle } else { Activity::Waiting }
+    }
+
     /// Panics unless the state is one that the documentation allows. Only for sessions that wait: between an event and
     /// the pump behind it, a session may be in other states.
     fn check(&self, work: Option<&Self::Work>);
@@ -212,6 +217,22 @@ pub trait Requests {
         head: &Head<'_>,
         now: bool,
     );
+}
+
+/// A thing that an open connection does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activity {
+    /// It has no request, or only waits until the client closes it.
+    #[default]
+    Idle,
+    /// It receives a request or the body of a request.
+    Reading,
+    /// It waits for an answer or a disk.
+    Waiting,
+    /// It has bytes for the client, which has to take earlier ones first.
+    Writing,
+    /// It carries bytes of another protocol.
+    Tunnel,
 }
 
 /// A deferred request whose response can begin.

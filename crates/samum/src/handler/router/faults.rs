@@ -5,9 +5,10 @@ use http::{Head, Status, Target};
 use ring::Time;
 
 use crate::handler::Response;
-use crate::status_page::{Board, Example};
+use crate::status_page::{Board, ErrorKind, Example};
 use gateways::lines::Budget;
 use session::reason::Reason;
+use session::request_id::RequestId;
 use session::shell::Shell;
 
 /// Bytes of the host and of the path of a request that a line shows.
@@ -16,44 +17,26 @@ const SHOWN_BYTES_MAX: usize = 256;
 /// The lines that wait until the handler acts. Their budgets bound their number.
 #[derive(Debug)]
 pub(super) struct Faults {
-    /// A budget for each [`Kind`], so that requests for missing files keep no other line out of the log.
-    budgets: [Budget; 3],
+    /// A budget for each kind of errors, so that requests for missing files keep no other line out of the log.
+    budgets: [Budget; ErrorKind::COUNT],
     /// The budget of examples whose lines are written elsewhere.
     told: Budget,
     lines: Vec<String>,
 }
 
-/// The kinds of errors that have a line.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Forbidden,
-    Missing,
-    Server,
-}
-
-impl Kind {
-    const fn of(status: Status) -> Option<Self> {
-        match status.code() {
-            403 => Some(Self::Forbidden),
-            404 => Some(Self::Missing),
-            500.. => Some(Self::Server),
-            _ => None,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Forbidden => "about responses with 403",
-            Self::Missing => "about responses with 404",
-            Self::Server => "about responses with 5xx",
-        }
+/// The name of the lines about errors of a kind.
+const fn name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Forbidden => "about responses with 403",
+        ErrorKind::Missing => "about responses with 404",
+        ErrorKind::Server => "about responses with 5xx",
     }
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        let [one, two, three, told] = [(); 4].map(|()| Budget::of_clients());
-        Self { budgets: [one, two, three], told, lines: Vec::new() }
+        let budgets = core::array::from_fn(|_| Budget::of_clients());
+        Self { budgets, told: Budget::of_clients(), lines: Vec::new() }
     }
 }
 
@@ -65,24 +48,25 @@ impl Faults {
         board: &Board,
         head: &Head<'_>,
         response: &Response<'_>,
+        id: impl FnOnce() -> RequestId,
         (now, unix): (Time, i64),
     ) {
         let Some(reason) = response.reason else { return };
         let status = response.outcome().0;
-        let Some(kind) = Kind::of(status) else { return };
+        let Some(kind) = ErrorKind::of(status) else { return };
         if reason.is_told() {
             if *reason != Reason::Fixed && self.told.take(now).is_some() {
-                board.note(example(unix, status, shown_of(head), reason));
+                board.note(kind, example(unix, status, shown_of(head), &id(), reason));
             }
             return;
         }
         let Some(dropped) = self.budgets[kind as usize].take(now) else { return };
         if dropped > 0 {
-            self.lines.push(format!("{dropped} lines {} were dropped", kind.name()));
+            self.lines.push(format!("{dropped} lines {} were dropped", name(kind)));
         }
         let [method, host, path] = shown_of(head);
         self.lines.push(format!("{} for {method} {host}{path}: {reason}", status.code()));
-        board.note(example(unix, status, [method, host, path], reason));
+        board.note(kind, example(unix, status, [method, host, path], &id(), reason));
     }
 
     #[inline]
@@ -113,9 +97,11 @@ fn example(
     unix: i64,
     status: Status,
     [method, host, path]: [String; 3],
+    id: &RequestId,
     reason: &Reason,
 ) -> Example {
-    Example { unix, status: status.code(), method, host, path, reason: reason.to_string() }
+    let (status, id, reason) = (status.code(), id.as_str().to_owned(), reason.to_string());
+    Example { unix, status, method, host, path, id, reason }
 }
 
 fn shown(text: &[u8]) -> String {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{Method, Status, Target, path};
+use http::{Head, Method, Status, Target, path};
 use ring::Key;
 
 use super::Router;
@@ -19,12 +19,13 @@ use super::state::{Event, Parsing};
 use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
-use crate::handler::{Found, Handler as _, Request, Ticket};
+use crate::handler::{Found, Handler as _, Request, Response, Ticket};
 use crate::serving::{self, Destination, Serving};
 use ::includes::{Memory, Scope, Template};
 use config::route::RouteId;
 use content::{Kind, Resource};
 use session::reason::Reason;
+use session::request_id::RequestId;
 use session::shell::{Complaint, Shell};
 
 impl Router {
@@ -234,6 +235,9 @@ impl Router {
         let context = page.borrow().context.clone();
         let head = context.head.as_head();
         let mut response = self.response(&mut shell.cx, &head, answer);
+        if response.reason.is_some() {
+            self.note_include(shell, &page.borrow(), &head, &response);
+        }
         let body = match response.outcome() {
             (Status::Ok, false) => Ok(response.take_body()),
             (Status::Ok, true) => Err(Trouble::Coded),
@@ -245,6 +249,24 @@ impl Router {
             }
             Err(trouble) => self.fail(shell, key, hole, trouble),
         }
+    }
+
+    /// Notes that an include has a response with a reason. It has the id of the client's request.
+    #[cold]
+    fn note_include(
+        &mut self,
+        shell: &Shell,
+        page: &Page,
+        head: &Head<'_>,
+        response: &Response<'_>,
+    ) {
+        let Some(ticket) = self.pages.root(page.ticket) else { return };
+        let id = || {
+            let client = page.context.origin.client().map(|client| client.address);
+            let is_trusted = shell.cx.recorder.trusts(client);
+            RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
+        };
+        self.note_error(&shell.cx, head, response, id);
     }
 
     /// Continues pages: fills holes whose answers were found, and looks for further answers.

@@ -1,4 +1,4 @@
-use metrics::{CertificateNumbers, Loads, SiteNumbers, UpstreamTimes};
+use metrics::{CertificateNumbers, Loads, RefusedLoad, SiteNumbers, UpstreamTimes};
 use serde_json::Value;
 use std::time::SystemTime;
 
@@ -37,11 +37,31 @@ fn figures(entries: usize, text: &str) -> Figures {
         method: owned(),
         host: owned(),
         path: owned(),
+        id: owned(),
         reason: owned(),
+    };
+    let directory = |number: usize| programs::Numbers {
+        mount: owned(),
+        directory: owned().into(),
+        running: 3,
+        running_max: 4,
+        waiting: number,
+        waiting_max: 256,
     };
     let mut summary = Summary {
         workers: 2,
-        stats: Stats { responses: 30, accepted: 10, active_requests: 4, ..Stats::default() },
+        stats: Stats {
+            responses: 30,
+            accepted: 10,
+            active_requests: 4,
+            connections: 100,
+            tls_handshakes_under_way: 1,
+            connections_reading: 2,
+            connections_waiting: 3,
+            connections_writing: 4,
+            connections_tunnels: 5,
+            ..Stats::default()
+        },
         statuses: (0..entries).map(|_| (owned(), u64::MAX)).collect(),
         sites: (0..entries).map(site).collect(),
         sites_asked: entries,
@@ -54,6 +74,10 @@ fn figures(entries: usize, text: &str) -> Figures {
             successes: 1,
             hash: Some(owned()),
             loaded_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(77)),
+            refusal: Some(RefusedLoad {
+                at: SystemTime::UNIX_EPOCH + Duration::from_secs(88),
+                text: (0..entries).flat_map(|_| [text, "\n"]).collect(),
+            }),
             ..Loads::default()
         },
         ..Summary::default()
@@ -67,6 +91,8 @@ fn figures(entries: usize, text: &str) -> Figures {
         process: Some(ProcessNumbers { resident: 4096, ..ProcessNumbers::default() }),
         servers: (0..entries).map(server).collect(),
         servers_all: entries,
+        programs: (0..entries).map(directory).collect(),
+        programs_all: entries,
         sites: entries,
         routes: entries,
         examples: (0..entries).map(example).collect(),
@@ -104,10 +130,26 @@ fn figures_are_shown_as_they_are() {
         ("/upstreams/shown/1/up", "true"),
         ("/upstreams/more", "0"),
         ("/config/loaded", "77"),
-        ("/config/last_load_refused", "false"),
+        ("/connections/open", "100"),
+        ("/connections/idle", "85"),
+        ("/connections/handshakes", "1"),
+        ("/connections/reading", "2"),
+        ("/connections/waiting", "3"),
+        ("/connections/writing", "4"),
+        ("/connections/tunnels", "5"),
+        ("/programs/shown/1/route", "\"a\""),
+        ("/programs/shown/1/directory", "\"a\""),
+        ("/programs/shown/1/running", "3"),
+        ("/programs/shown/1/running_max", "4"),
+        ("/programs/shown/1/waiting", "1"),
+        ("/programs/shown/1/waiting_max", "256"),
+        ("/config/last_load_refused", "true"),
+        ("/config/last_refused", "88"),
+        ("/refusal/shown/1/line", "\"a\""),
         ("/process/resident_bytes", "4096"),
         ("/process/started", "null"),
         ("/errors/shown/1/path", "\"a\""),
+        ("/errors/shown/1/id", "\"a\""),
     ] {
         let found = json.pointer(pointer).unwrap_or_else(|| panic!("{pointer}: {json}"));
         assert_eq!(found.to_string(), expected, "{pointer}");

@@ -8,6 +8,7 @@ use ring::Ring;
 use sendfile::{Disk, Takes};
 
 use super::Tools;
+use crate::desk::Desk;
 use crate::handler::{Handler, Response, Ticket};
 use crate::network::Origin;
 use session::Session;
@@ -39,6 +40,10 @@ pub(super) fn respond<S: Session, H: Handler>(
         other = unavailable;
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
     }
+    if response.reason.is_some() {
+        let Tools { handler, shell, .. } = tools;
+        note_error(*handler, shell, head, &response, ticket, origin);
+    }
     let Shell { cx, operator, .. } = tools.shell;
     let client = || origin.client().map(|client| client.address);
     let mut shows_scheme = false;
@@ -60,6 +65,24 @@ pub(super) fn respond<S: Session, H: Handler>(
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);
     rate
+}
+
+/// Tells the handler of a response with a reason, with the id that the request has in logs.
+#[cold]
+fn note_error<H: Handler>(
+    handler: &mut H,
+    shell: &Shell<Desk>,
+    head: &Head<'_>,
+    response: &Response<'_>,
+    ticket: Ticket,
+    origin: &Origin,
+) {
+    let id = || {
+        let client = origin.client().map(|client| client.address);
+        let is_trusted = shell.operator.servings.trusts(client);
+        RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
+    };
+    handler.note_error(&shell.cx, head, response, id);
 }
 
 /// Returns true if the response would be cut behind its head, because a disk does not answer.

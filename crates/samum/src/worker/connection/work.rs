@@ -4,7 +4,7 @@ use core::num::NonZeroU64;
 
 use metrics::Stats;
 use session::forwarded::Scheme;
-use session::{Outgoing, Session};
+use session::{Activity, Outgoing, Session};
 
 /// The largest memory of an empty input buffer that is kept: for the rest of a tunnel, or for the next connection.
 const INPUT_BYTES_KEPT: usize = 1024;
@@ -22,6 +22,8 @@ pub(super) struct Work<W, A> {
     pub(super) queued: bool,
     /// Requests that the worker counts as active.
     pub(super) active_requests: u32,
+    /// The activity with which the worker counts the connection.
+    activity: Activity,
 }
 
 /// Works that connections have given back, for the next connection that has something to do.
@@ -60,6 +62,21 @@ impl<W: Outgoing, A> Work<W, A> {
         *sum = *sum + u64::from(active) - u64::from(before);
     }
 
+    /// Notes the activity with which the worker counts the connection from now on. Idle connections are not counted: they
+    /// have no work.
+    pub(super) fn count_activity(&mut self, stats: &mut Stats, activity: Activity) {
+        if activity == self.activity {
+            return;
+        }
+        let before = core::mem::replace(&mut self.activity, activity);
+        if let Some(count) = count_of(stats, before) {
+            *count -= 1;
+        }
+        if let Some(count) = count_of(stats, activity) {
+            *count += 1;
+        }
+    }
+
     pub(super) fn take_answer(&mut self, request: u32) -> Option<A> {
         let place = self.answers.iter().position(|(other, _)| *other == request)?;
         Some(self.answers.remove(place).1)
@@ -74,10 +91,22 @@ impl<W: Outgoing, A> Work<W, A> {
     }
 }
 
+/// The number of connections with this activity, if they are counted.
+const fn count_of(stats: &mut Stats, activity: Activity) -> Option<&mut u64> {
+    match activity {
+        Activity::Idle => None,
+        Activity::Reading => Some(&mut stats.connections_reading),
+        Activity::Waiting => Some(&mut stats.connections_waiting),
+        Activity::Writing => Some(&mut stats.connections_writing),
+        Activity::Tunnel => Some(&mut stats.connections_tunnels),
+    }
+}
+
 impl<W: Default, A> Default for Work<W, A> {
     fn default() -> Self {
         let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
-        Self { session, input, rate: None, answers, queued: false, active_requests: 0 }
+        let activity = Activity::Idle;
+        Self { session, input, rate: None, answers, queued: false, active_requests: 0, activity }
     }
 }
 
