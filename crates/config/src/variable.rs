@@ -58,7 +58,7 @@ pub enum Variable {
     Referer,
     /// The request line.
     Request,
-    /// Bytes of the request: its head, and its body if the length of that was announced.
+    /// Bytes of the request: its head and its body.
     RequestBytes,
     /// The id of the request.
     RequestId,

@@ -27,4 +27,6 @@ pub mod shell;
 mod ticket;
 pub mod wheel;
 
-pub use session::{Activity, Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
+pub use session::{
+    Activity, Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
+};

@@ -79,9 +79,9 @@ pub struct Record {
     pub ticket: Ticket,
     /// The upstream that has answered, if one has.
     pub upstream: Option<Rc<UpstreamTimes>>,
-    /// Bytes of its head, and of its body if the length of that was announced.
+    /// Bytes of its head and of its body: see [`request_body_bytes`](Self::request_body_bytes).
     pub request_bytes: u64,
-    /// Bytes of its body if their number was announced, else 0.
+    /// Bytes of its body: those that its head announces, or else those that have come.
     pub request_body_bytes: u64,
 }
 
@@ -197,6 +197,15 @@ impl Record {
             request_body_bytes: head.map_or(0, announced),
         };
         Box::new(record)
+    }
+
+    /// Adds bytes of a body whose length its head does not announce.
+    pub fn add_body(&mut self, bytes: u64) {
+        // Without a log the bytes of a request are not counted.
+        if self.recording.log.is_some() {
+            self.request_bytes = self.request_bytes.saturating_add(bytes);
+        }
+        self.request_body_bytes += bytes;
     }
 
     /// The values of the request for metrics, if it is counted. By now `body_bytes` bytes of its body have been sent.

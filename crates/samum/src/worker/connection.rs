@@ -26,7 +26,7 @@ use session::other_protocol::OtherProtocol;
 use session::proxy_protocol::{self, Header, Invalid};
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
-use session::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Why};
+use session::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Unanswered, Why};
 pub(super) use work::Spare;
 use work::Work;
 
@@ -415,8 +415,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
             }
-            while let Some((head, at)) = self.session.next_unanswered(&mut work.session) {
-                self.record_unanswered(shell, &head.as_head(), at, cut);
+            while let Some(unanswered) = self.session.next_unanswered(&mut work.session) {
+                self.record_unanswered(shell, &unanswered, cut);
             }
             work.count_requests(&mut shell.cx.stats, self.origin.scheme(), 0);
             work.count_activity(&mut shell.cx.stats, Activity::Idle);
@@ -633,7 +633,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Logs and counts a request whose response has not begun and never will: its client has left, or the server ends.
-    fn record_unanswered(&self, shell: &mut Shell<Desk>, head: &Head<'_>, at: Time, cut: Cut) {
+    fn record_unanswered(&self, shell: &mut Shell<Desk>, unanswered: &Unanswered, cut: Cut) {
+        let Unanswered { at, body_bytes, .. } = *unanswered;
+        let head = &unanswered.head.as_head();
         let ticket = shell.cx.next_unnamed();
         let cx = &shell.cx;
         let servings = &shell.operator.servings;
@@ -642,6 +644,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
         let mut record = Record::new(recording, Some(head), status, began);
         record.ticket = ticket;
+        record.add_body(body_bytes);
         if cx.logs {
             record.client = servings.client(self.client_address(), head);
         }

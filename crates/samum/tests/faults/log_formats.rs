@@ -1,9 +1,13 @@
 //! Formats of one's own, logs of routes, parts of logs, the ids of requests, and daemons that take the lines.
 
+use core::net::SocketAddr;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use testkit::{Client, Server, Tree};
 
@@ -84,6 +88,72 @@ fn a_line_has_the_format_that_the_configuration_says() {
         let id = second.split('|').nth(8).unwrap();
         assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{second}");
         assert!(second.contains("|no such file|"), "{second}");
+    });
+}
+
+/// A server that answers each request when the last chunk of its body has come.
+fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut request, mut byte) = (stream.unwrap(), Vec::new(), [0]);
+            while !request.ends_with(b"0\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                request.push(byte[0]);
+            }
+            let _ = stream.write_all(b"HTTP/1.1 204 x\r\nConnection: close\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn the_bytes_of_a_body_in_chunks_count_when_they_have_come() {
+    on_both_drivers(|driver| {
+        let tree = files();
+        let log = "log = { file = \"DIR/logs/own\", format = \"$path $status $request-bytes\" }";
+        let sites = format!(
+            "[[site]]\nlisten = [\"127.0.0.1:0\"]\n{log}\n[[site.route]]\nfiles = \"DIR/www\"\n\
+             [[site.route]]\npath = \"/metrics\"\nmetrics = true\nlog = false\n\
+             [[site.route]]\npath = \"/api/\"\nproxy = \"http://{}\"\n",
+            upstream()
+        );
+        let server = serve(&tree, driver, "", &sites);
+        let head = |path: &str| {
+            format!("POST {path} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n")
+        };
+        // The server itself drops the body. The trailer and the sizes of chunks are no content.
+        let dropped = format!("{}3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nA: b\r\n\r\n", head("/a"));
+        assert_eq!(send(&server, dropped.as_bytes()), 405);
+        let passed = format!("{}3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", head("/api/all"));
+        assert_eq!(send(&server, passed.as_bytes()), 204);
+        // The client leaves in the midst of the third chunk.
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.send(format!("{}3\r\nabc\r\n4\r\ndefg\r\n9\r\nhi", head("/api/left"))).unwrap();
+        // The bytes have come when another request has its answer from the same worker.
+        assert_eq!(ask(&server, "GET /a").status, 200);
+        drop(client);
+        let announced =
+            "POST /api/short HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\n0\r\n\r\n";
+        assert_eq!(send(&server, announced.as_bytes()), 204);
+        let mut lines = lines(&tree.path().join("logs/own"), 5);
+        lines.sort();
+        let of = |path: &str, status: u16, body: usize| {
+            format!("{path} {status} {}", head(path).len() + body)
+        };
+        let get = format!("/a 200 {}", testkit::request("GET /a").len());
+        let short = format!("/api/short 204 {}", announced.len());
+        let mut expected =
+            [get, of("/a", 405, 5), of("/api/all", 204, 7), of("/api/left", 499, 9), short];
+        expected.sort();
+        assert_eq!(lines, expected);
+        let metrics = String::from_utf8(ask(&server, "GET /metrics").body).unwrap();
+        let sum = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("http_server_request_body_size_bytes_sum{"))
+            .map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap())
+            .sum::<f64>();
+        assert_eq!(sum, f64::from(5 + 7 + 9 + 5), "{metrics}");
     });
 }
 

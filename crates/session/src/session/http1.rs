@@ -32,13 +32,13 @@ mod work;
 use core::time::Duration;
 use std::rc::Rc;
 
-use http::{Framing, Head, HeadBuf, Reject, Status, Target, path};
+use http::{Framing, Head, Reject, Status, Target, path};
 use http1::server::{self, Event};
 use http1::write;
 use ring::Time;
 use sendfile::{Piece, Progress};
 
-use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
+use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
@@ -217,7 +217,12 @@ impl Session for Http1 {
                     break;
                 }
                 // No consumer takes this body.
-                Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
+                Event::Body(content) => {
+                    let count = content.len();
+                    work.count_body(count);
+                    self.drop_body(work, *taken);
+                }
+                Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
                 // Its consumer may be a gateway, which begins no request before the client can take the response.
                 Event::Request(request)
@@ -441,11 +446,11 @@ impl Session for Http1 {
         Some(Left::new(record, sent))
     }
 
-    fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
+    fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
         // Only the last request can have a malformed head. Such a request has no head to return, so `?` may end the
         // iteration.
-        let (head, asked) = work.exchanges.pop_front()?.into_request()?;
-        Some((head, asked.at))
+        let (head, Asked { at, body_bytes, .. }) = work.exchanges.pop_front()?.into_request()?;
+        Some(Unanswered { head, at, body_bytes })
     }
 
     #[inline]
@@ -755,6 +760,9 @@ impl Http1 {
         }
         let number = self.next_number(work, requests.cx());
         let has_more = request.head.framing != Framing::None;
+        if has_more {
+            work.counts_body = request.head.framing == Framing::Unknown;
+        }
         if has_more
             && let Some(consumer) = requests.consumer(number, &request.head)
             && let Err(reject) = self.accept_body(work, request, consumer)

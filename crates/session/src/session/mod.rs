@@ -131,9 +131,8 @@ pub trait Session: core::fmt::Debug {
     /// The next response that is cut because the connection is closed now, for the log.
     fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 
-    /// The next request whose response has not begun although the connection is closed now, for the log; and the time
-    /// when its head was complete.
-    fn next_unanswered(&mut self, _work: &mut Self::Work) -> Option<(HeadBuf, Time)> {
+    /// The next request whose response has not begun although the connection is closed now, for the log.
+    fn next_unanswered(&mut self, _work: &mut Self::Work) -> Option<Unanswered> {
         None
     }
 
@@ -290,6 +289,17 @@ pub enum Why {
     Gone,
     /// A deadline has passed.
     TimedOut,
+}
+
+/// A request whose response has not begun when its connection is closed.
+#[derive(Debug)]
+pub struct Unanswered {
+    /// Its head.
+    pub head: HeadBuf,
+    /// The time when its head was complete.
+    pub at: Time,
+    /// Bytes of its body that have come, if its head does not announce their number.
+    pub body_bytes: u64,
 }
 
 /// A response that has left, or that was cut.

@@ -50,6 +50,11 @@ impl Ends {
         Some(&mut self.queue.front_mut()?.record)
     }
 
+    /// The entry of the last response, if there is a response.
+    pub(super) fn last_record(&mut self) -> Option<&mut Option<Box<Record>>> {
+        Some(&mut self.queue.back_mut()?.record)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -25,6 +25,8 @@ pub(super) struct Asked {
     pub(super) since: Time,
     /// The time that earlier searches for its answer have taken.
     pub(super) found: Duration,
+    /// Bytes of its body that have come, if its head does not announce their number.
+    pub(super) body_bytes: u64,
 }
 
 impl Asked {
@@ -35,6 +37,7 @@ impl Asked {
             at,
             since: at,
             found: Duration::ZERO,
+            body_bytes: 0,
             expect_continue: request.expect_continue,
             skips_body_first: request.head.framing == Framing::Unknown && request.keep_alive,
             last: !request.keep_alive,

@@ -61,7 +61,11 @@ impl Http1 {
                     at += taken;
                     incoming.received += taken as u64;
                     match event {
-                        Event::Body(content) => incoming.consumer.push(content),
+                        Event::Body(content) => {
+                            incoming.consumer.push(content);
+                            let count = content.len();
+                            work.count_body(count);
+                        }
                         Event::Trailer(name, value) => incoming.consumer.trailer(name, value),
                         Event::BodyEnd => {
                             incoming.consumer.end();
@@ -141,7 +145,7 @@ impl Http1 {
         true
     }
 
-    /// Counts `bytes` dropped bytes of a body. A body is read to its end only if it is not too long.
+    /// Counts `bytes` dropped bytes of a body with its framing. A body is read to its end only if it is not too long.
     pub(super) fn drop_body(&mut self, work: &mut Work, bytes: usize) {
         work.dropped += bytes as u64;
         if work.dropped > Limits::DEFAULT.body_bytes_max {

@@ -134,6 +134,7 @@ impl Work {
         let mut record = Record::with(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
         record.ticket = ticket;
+        record.add_body(self.asked.body_bytes);
         Some(record)
     }
 

@@ -744,8 +744,8 @@ fn a_request_that_is_broken_off_behind_another_one_gets_no_answer() {
     assert_eq!(rig.closed, Some(Why::Gone));
     let sent = responses(&rig.out, &rig.asked);
     assert!(matches!(&sent[..], [Sent { number: Some(0), is_whole: true, .. }]));
-    let (_, at) = rig.session.next_unanswered(&mut rig.work).expect("for the log");
-    assert_eq!(at, START + Duration::from_secs(1));
+    let unanswered = rig.session.next_unanswered(&mut rig.work).expect("for the log");
+    assert_eq!(unanswered.at, START + Duration::from_secs(1));
 }
 
 /// Its consumer may be a gateway, which would begin the request.

@@ -54,6 +54,8 @@ pub struct Work {
     pub(super) producing: Option<Producing>,
     /// The consumer of bytes that the peer sends; it belongs to the last request that was read.
     pub(super) incoming: Option<Incoming>,
+    /// True if the bytes of the last body that was read are counted, because its head does not announce their number.
+    pub(super) counts_body: bool,
     /// Bytes of a body that were dropped because the response to its request had ended before.
     pub(super) dropped: u64,
     /// The positions in the stream at which responses end.
@@ -174,6 +176,26 @@ impl Work {
             && self.producing.is_none()
             && self.incoming.is_none()
             && !self.stream.is_reading()
+    }
+
+    /// Counts bytes of the body of the last request that was read, unless its head has announced them. They come before
+    /// its response or with it. Once its response has left, nothing counts them.
+    pub(super) fn count_body(&mut self, bytes: usize) {
+        if !self.counts_body {
+            return;
+        }
+        let bytes = bytes as u64;
+        if let Some(exchange) = self.exchanges.back_asked() {
+            exchange.body_bytes += bytes;
+        } else if self.exchanges.is_empty() {
+            let record = match &mut self.producing {
+                Some(producing) => Some(&mut producing.body.record),
+                None => self.ends.last_record(),
+            };
+            if let Some(record) = record.and_then(Option::as_deref_mut) {
+                record.add_body(bytes);
+            }
+        }
     }
 
     /// Panics unless requests and responses are in order and within their bounds.
