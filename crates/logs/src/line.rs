@@ -250,7 +250,9 @@ impl Line<'_> {
     }
 
     /// Writes the value of a variable; nothing if there is none.
-    pub(super) fn push_variable(&self, variable: Variable, clock: &Clock, out: &mut Vec<u8>) {
+    // Inlined: a call for each variable of a line would cost a tenth of the line.
+    #[inline(always)]
+    fn push_variable(&self, variable: Variable, clock: &Clock, out: &mut Vec<u8>) {
         let Self { record, peer, client, handshake, bytes, duration, cut, .. } = *self;
         let text = &record.text;
         let upstream = record.upstream.as_deref();
@@ -261,7 +263,8 @@ impl Line<'_> {
         };
         match variable {
             Variable::Bytes => push_number(bytes, 1, out),
-            Variable::Client => escape(client.as_bytes(), out),
+            // The server makes the names of both ends.
+            Variable::Client => out.extend_from_slice(client.as_bytes()),
             Variable::Connection if record.ticket.connection == Ticket::UNNAMED => {}
             Variable::Connection => push_number(record.ticket.connection, 1, out),
             Variable::Cut => out.extend_from_slice(cut.map_or("", Cut::text).as_bytes()),
@@ -269,7 +272,7 @@ impl Line<'_> {
             Variable::Host => escape(text.host(), out),
             Variable::Method => escape(text.method(), out),
             Variable::Path => escape(text.path(), out),
-            Variable::Peer => escape(peer.as_bytes(), out),
+            Variable::Peer => out.extend_from_slice(peer.as_bytes()),
             Variable::Query => escape(text.query(), out),
             Variable::Reason => {
                 if let Some(reason) = &record.reason {

@@ -300,13 +300,27 @@ fn is_other_pipe(before: &Fd, next: &Fd) -> bool {
 }
 
 fn lines_of(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+    // So few ones do not exceed a byte. A sum that cannot overflow is made by vector instructions.
+    const FEW: usize = u8::MAX as usize;
+    let count =
+        |few: &[u8]| few.iter().fold(0, |sum: u8, byte| sum.wrapping_add(u8::from(*byte == b'\n')));
+    bytes.chunks(FEW).map(|few| u64::from(count(few))).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use session::shell::kind;
+
+    #[test]
+    fn lines_are_counted_however_many_are_in_a_block() {
+        for (text, count) in [("", 0), ("a", 0), ("a\nb\nc", 2), ("\n", 1)] {
+            assert_eq!(lines_of(text.as_bytes()), count, "{text:?}");
+        }
+        for len in [254, 255, 256, 510, 511, 70_000] {
+            assert_eq!(lines_of(&vec![b'\n'; len]), len as u64);
+        }
+    }
 
     #[test]
     fn the_rest_of_a_line_goes_to_the_file_that_has_its_beginning() {

@@ -53,13 +53,10 @@ impl RequestId {
     pub fn made(Seed([first, second]): Seed, ticket: Ticket) -> Self {
         let high = mixed(first ^ ticket.connection);
         let low = mixed(second ^ high ^ u64::from(ticket.request));
+        let number = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
         let mut bytes = [0; GIVEN_BYTES_MAX];
-        for (half, number) in [high, low].into_iter().enumerate() {
-            for (at, byte) in number.to_be_bytes().into_iter().enumerate() {
-                let place = half * MADE_BYTES / 2 + 2 * at;
-                bytes[place] = DIGITS[usize::from(byte >> 4)];
-                bytes[place + 1] = DIGITS[usize::from(byte & 15)];
-            }
+        for (pair, byte) in bytes.chunks_exact_mut(2).zip(number) {
+            pair.copy_from_slice(&PAIRS[usize::from(byte)]);
         }
         Self { bytes, len: MADE_BYTES }
     }
@@ -87,7 +84,17 @@ impl fmt::Debug for RequestId {
     }
 }
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
+/// The two hexadecimal digits of each byte.
+static PAIRS: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): different numbers give different ones.
 const fn mixed(number: u64) -> u64 {
