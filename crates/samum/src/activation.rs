@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use rustix::io::ioctl_fionbio;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
-use crate::exit;
+use crate::{exit, listen};
 use config::{Address, UnixSocket};
 
 /// The addresses of all sockets that were passed, with their names, for `systemd:NAME` in the configuration.
@@ -21,6 +21,12 @@ static NAMES: OnceLock<Vec<(String, Address)>> = OnceLock::new();
 
 /// The beginning of the names of sockets that a server has stored with the manager, for the next server.
 pub(crate) const STORED: &str = "samum-listener-";
+
+/// The name under which a server stores the Unix socket whose file has this device and inode. While a socket is stored, no
+/// other file can have the same.
+pub(crate) fn name_of_file((device, inode): (u64, u64)) -> String {
+    format!("{STORED}unix.{device:x}.{inode:x}")
+}
 
 /// The names of the stored sockets that were passed to this process.
 static STORED_NAMES: OnceLock<Vec<String>> = OnceLock::new();
@@ -113,16 +119,29 @@ impl Activation {
     }
 
     /// Takes the sockets of the listener at an address; none if none was passed. A server with several workers has stored
-    /// several.
-    pub(crate) fn take(&mut self, address: &Address) -> Vec<OwnedFd> {
+    /// several. A stored Unix socket comes with the device and inode of its file. It is taken only if its file is still at
+    /// the path of the listener: else no client would reach it.
+    pub(crate) fn take(&mut self, address: &Address) -> (Vec<OwnedFd>, Option<(u64, u64)>) {
+        let at_path = match address {
+            Address::Unix(unix) => listen::numbers_at(&unix.path),
+            Address::Ip(_) => None,
+        };
+        let stored = at_path.map(name_of_file);
+        let mut file = None;
         let is_same = |passed: &mut Passed| match (&passed.address, address) {
             (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
+            (Address::Unix(_), Address::Unix(_)) if passed.is_stored() => {
+                let is_same = stored.as_ref() == Some(&passed.name);
+                file = file.or(at_path.filter(|_| is_same));
+                is_same
+            }
             (Address::Unix(passed), Address::Unix(unix)) => {
                 std::path::absolute(&unix.path).is_ok_and(|path| path == passed.path)
             }
             _ => false,
         };
-        self.all.extract_if(.., is_same).map(|passed| passed.socket).collect()
+        let sockets = self.all.extract_if(.., is_same).map(|passed| passed.socket).collect();
+        (sockets, file)
     }
 
     /// Checks that listeners have taken all sockets: clients would wait in vain at the others. Sockets that an earlier
@@ -185,15 +204,16 @@ mod tests {
         let mut all = Activation::new(vec![unix.into(), tcp.into()], "local:web").unwrap();
         assert!(all.is_given());
         let other = Address::Ip("127.0.0.1:1".parse().unwrap());
-        assert!(all.take(&other).is_empty());
+        assert!(all.take(&other).0.is_empty());
         let at_path =
             Address::Unix(UnixSocket { path, mode: Some(0o600), ..UnixSocket::default() });
-        assert_eq!(all.take(&at_path).len(), 1);
+        let (taken, file) = all.take(&at_path);
+        assert_eq!((taken.len(), file), (1, None), "the socket unit has the file");
         let error = all.check_rest([&other, &at_path].into_iter()).unwrap_err();
         assert!(error.contains(&format!("a socket for {ip} (web)")), "{error}");
         assert!(error.contains("listens on 127.0.0.1:1, unix:"), "{error}");
-        assert_eq!(all.take(&ip).len(), 1);
-        assert!(all.take(&ip).is_empty());
+        assert_eq!(all.take(&ip).0.len(), 1);
+        assert!(all.take(&ip).0.is_empty());
         assert_eq!(all.check_rest([].into_iter()), Ok(()));
     }
 
@@ -206,9 +226,36 @@ mod tests {
         let sockets = vec![tcp.try_clone().unwrap().into(), tcp.into(), other.into()];
         let names = "samum-listener-1:samum-listener-1:samum-listener-2";
         let mut all = Activation::new(sockets, names).unwrap();
-        assert_eq!(all.take(&address).len(), 2);
+        assert_eq!(all.take(&address).0.len(), 2);
         assert_eq!(all.check_rest([&address].into_iter()), Ok(()));
         assert!(std::net::TcpStream::connect(gone).is_err());
+    }
+
+    #[test]
+    fn a_stored_unix_socket_is_taken_only_while_its_file_is_at_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, moved] = ["s", "moved"].map(|name| directory.path().join(name));
+        let socket = UnixListener::bind(&path).unwrap();
+        let numbers = listen::numbers_at(&path).unwrap();
+        let at = |path: &PathBuf| {
+            Address::Unix(UnixSocket { path: path.clone(), ..UnixSocket::default() })
+        };
+        let passed = |socket: &UnixListener| {
+            Activation::new(vec![socket.try_clone().unwrap().into()], &name_of_file(numbers))
+                .unwrap()
+        };
+        let mut all = passed(&socket);
+        assert!(all.take(&at(&moved)).0.is_empty(), "there is no file");
+        let (taken, file) = all.take(&at(&path));
+        assert_eq!((taken.len(), file), (1, Some(numbers)));
+        // Another server has made its own socket at the path meanwhile.
+        std::fs::rename(&path, &moved).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        let mut all = passed(&socket);
+        assert!(all.take(&at(&path)).0.is_empty());
+        assert_eq!(all.check_rest([&at(&path)].into_iter()), Ok(()), "it is closed");
+        let mut all = passed(&socket);
+        assert_eq!(all.take(&at(&moved)).0.len(), 1, "clients of this path reach it");
     }
 
     #[test]

@@ -6,8 +6,11 @@
 //! with the same addresses. Each listener has a name in the store, by which a listener that is gone is removed: else its
 //! clients would wait in vain.
 //!
-//! Sockets of IP addresses are stored. A Unix socket is found by its file, which a server removes at its end; a socket unit
-//! keeps one. A port that the kernel has chosen is not that of the next process, either.
+//! A Unix socket is found by its file, so its name in the store has the device and inode of the file. While the socket is
+//! open, no other file can have the same. The next server takes it only if that file is still at its path, and else makes
+//! a new one. The file stays at the end of a server whose socket is stored; if the service does not start again, the file
+//! is stale, and is replaced like one that a crash has left. A port that the kernel has chosen is not that of the next
+//! process, so its socket is not stored.
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
@@ -20,6 +23,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use crate::listen::SocketFiles;
 use crate::{activation, exit, notify};
 use config::{Address, Listen};
 use logs::say::say;
@@ -39,6 +43,7 @@ static STORED: LazyLock<Mutex<BTreeSet<String>>> =
 /// the numbers of the listeners.
 pub(crate) fn update(
     listeners: &[(u32, Listen)],
+    files: &SocketFiles,
     sockets: impl FnOnce() -> Result<BTreeMap<u32, Vec<OwnedFd>>, String>,
 ) {
     if !notify::is_main() {
@@ -46,18 +51,27 @@ pub(crate) fn update(
     }
     let names: Vec<_> = listeners
         .iter()
-        .filter_map(|(number, listen)| Some((*number, name_of(&listen.address)?)))
+        .filter_map(|(number, Listen { address, .. })| {
+            let name = name_of(address, files.numbers(*number))?;
+            // The workers have one Unix socket.
+            let sockets_max = if matches!(address, Address::Unix(_)) { 1 } else { usize::MAX };
+            Some((*number, name, sockets_max))
+        })
         .collect();
-    remove_all_but(names.iter().map(|(_, name)| name));
+    remove_all_but(names.iter().map(|(_, name, _)| name));
     let room = room();
     if room == 0 {
         return;
     }
     let stored = sockets().and_then(|sockets| {
         let of = |number: &u32| sockets.get(number).map_or(&[][..], Vec::as_slice);
-        let counts: Vec<_> = names.iter().map(|(number, _)| of(number).len()).collect();
-        for ((number, name), count) in names.iter().zip(shares(&counts, room)) {
+        let counts: Vec<_> =
+            names.iter().map(|(number, _, most)| of(number).len().min(*most)).collect();
+        for ((number, name, _), count) in names.iter().zip(shares(&counts, room)) {
             store(name, &of(number)[..count])?;
+            if count > 0 {
+                files.store(*number);
+            }
         }
         Ok(())
     });
@@ -66,10 +80,10 @@ pub(crate) fn update(
     }
 }
 
-/// Removes the sockets of all listeners but those at these addresses.
-pub(crate) fn keep_only<'a>(addresses: impl Iterator<Item = &'a Address>) {
+/// Removes the sockets of all listeners but those at these addresses, with the device and inode of their files.
+pub(crate) fn keep_only<'a>(kept: impl Iterator<Item = (&'a Address, Option<(u64, u64)>)>) {
     if notify::is_main() {
-        let names: Vec<_> = addresses.filter_map(name_of).collect();
+        let names: Vec<_> = kept.filter_map(|(address, file)| name_of(address, file)).collect();
         remove_all_but(names.iter());
     }
 }
@@ -81,8 +95,9 @@ fn room() -> usize {
 
 /// The name of the sockets of a listener, if they are stored. A name has printable ASCII without colons, and at most 255
 /// characters.
-fn name_of(address: &Address) -> Option<String> {
-    let Address::Ip(ip) = address else { return None };
+fn name_of(address: &Address, file: Option<(u64, u64)>) -> Option<String> {
+    // The socket of a socket unit has no file of this server.
+    let Address::Ip(ip) = address else { return file.map(activation::name_of_file) };
     let is_passed = activation::names().iter().any(|(_, passed)| passed == address);
     if ip.port() == 0 || is_passed {
         return None;
@@ -171,9 +186,12 @@ mod tests {
 
     #[test]
     fn names_are_those_that_the_manager_takes() {
-        let name = |text: &str| name_of(&config::value::address(text).unwrap());
+        let with = |text: &str, file| name_of(&config::value::address(text).unwrap(), file);
+        let name = |text: &str| with(text, None);
         assert_eq!(name("127.0.0.1:80").as_deref(), Some("samum-listener-127.0.0.1.80"));
         assert_eq!(name("[::1]:443").as_deref(), Some("samum-listener-[..1].443"));
         assert_eq!((name("127.0.0.1:0"), name("unix:/run/s")), (None, None));
+        let unix = with("unix:/run/s", Some((0x1a, 77)));
+        assert_eq!(unix.as_deref(), Some("samum-listener-unix.1a.4d"));
     }
 }

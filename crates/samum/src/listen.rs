@@ -240,6 +240,11 @@ fn probe_unix(path: &Path) -> Result<(), Errno> {
     rustix::fs::access(socket_file::directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
 }
 
+/// Device and inode of the Unix socket at a path, if there is one.
+pub(crate) fn numbers_at(path: &Path) -> Option<(u64, u64)> {
+    Some(Node::open(path).ok()?.identity().numbers())
+}
+
 /// Returns true if a server listens at a Unix socket.
 pub(crate) fn answers(address: &SocketAddrUnix) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -618,14 +623,21 @@ impl SocketFiles {
         drop(gone);
     }
 
-    /// Removes all names, because the server stops.
+    /// Removes all names, because the server stops. Names of stored sockets stay.
     pub(crate) fn close(&self) {
         let gone = {
             let mut names = self.lock();
             names.is_closed = true;
             core::mem::take(&mut names.files)
         };
-        drop(gone);
+        gone.into_values().for_each(SocketFile::end);
+    }
+
+    /// Leaves the name of a listener to the next server, because the service manager has its socket.
+    pub(crate) fn store(&self, number: u32) {
+        if let Some(file) = self.lock().files.get_mut(&number) {
+            file.store();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Names> {

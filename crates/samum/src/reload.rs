@@ -147,7 +147,8 @@ impl Reloader {
         });
         notify::tell("READY=1");
         current.listeners = self.served.listeners().to_vec();
-        descriptor_store::update(&current.listeners, || self.workers.sockets());
+        let files = &self.socket_files;
+        descriptor_store::update(&current.listeners, files, || self.workers.sockets());
         drop(current);
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),

@@ -202,6 +202,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
     });
     let watcher = signals.handle();
     let (names, watched) = (Arc::clone(&socket_files), Arc::clone(&workers));
+    let files = Arc::clone(&socket_files);
     let waiting =
         spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
     let is_first = inheritance.is_none();
@@ -215,11 +216,13 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
             })?;
         }
         let listeners = kept.lock().unwrap_or_else(PoisonError::into_inner).listeners.clone();
-        descriptor_store::update(&listeners, || watched.sockets());
+        descriptor_store::update(&listeners, &files, || watched.sockets());
         watchdog::start(watched, is_first)
     };
     match inheritance {
         None => {
+            // Sockets that the service manager has kept have files that no process removes.
+            names.take_over();
             notify::begin();
             become_main()?;
         }
@@ -330,9 +333,7 @@ fn prepare(
         let address = &listen::owned_by(&listen.address, user.as_ref());
         let handed_over = match &mut inheritance {
             Some(inheritance) => inheritance.take(address),
-            None => {
-                Some((activation.take(address), None)).filter(|(sockets, _)| !sockets.is_empty())
-            }
+            None => Some(activation.take(address)).filter(|(sockets, _)| !sockets.is_empty()),
         };
         let (opened, file) = match handed_over {
             Some((sockets, file)) => listen::adopt(address, sockets, file, server.threads)?,

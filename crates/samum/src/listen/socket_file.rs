@@ -25,7 +25,7 @@ impl Identity {
     }
 
     /// Device and inode as numbers, for another process.
-    pub(super) const fn numbers(self) -> (u64, u64) {
+    pub(crate) const fn numbers(self) -> (u64, u64) {
         (self.0, self.1)
     }
 
@@ -144,6 +144,9 @@ pub(crate) struct SocketFile {
     identity: Identity,
     /// False while another process has the socket, too, and removes the name at its end.
     is_ours: bool,
+    /// True if the service manager has the socket, too. Then the name stays when the server ends, because the next server
+    /// gets the socket.
+    is_stored: bool,
 }
 
 impl SocketFile {
@@ -151,7 +154,7 @@ impl SocketFile {
     pub(super) fn new(path: &Path, identity: Identity) -> Self {
         // The path is absolute, so that it stays right if the working directory changes.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self { path, identity, is_ours: true }
+        Self { path, identity, is_ours: true, is_stored: false }
     }
 
     /// Takes a socket that another process has handed over, and still has itself.
@@ -171,7 +174,17 @@ impl SocketFile {
         self.is_ours = false;
     }
 
-    pub(super) const fn identity(&self) -> Identity {
+    /// Leaves the name to the next server from now on, when this one ends.
+    pub(super) const fn store(&mut self) {
+        self.is_stored = true;
+    }
+
+    /// Removes the name because the server ends, unless the next server gets the socket.
+    pub(super) fn end(mut self) {
+        self.is_ours &= !self.is_stored;
+    }
+
+    pub(crate) const fn identity(&self) -> Identity {
         self.identity
     }
 }

@@ -286,7 +286,12 @@ impl Run<'_> {
         }
         let taken =
             current.listeners.iter().filter(|(number, _)| successor.listeners.contains(number));
-        descriptor_store::keep_only(taken.map(|(_, listen)| &listen.address));
+        let file = |number: &u32| {
+            let found = files.iter().find(|(other, _)| other == number);
+            found.map(|(_, file)| file.identity().numbers())
+        };
+        let taken = taken.map(|(number, listen)| (&listen.address, file(number)));
+        descriptor_store::keep_only(taken);
         notify::end(successor.pid);
         files.into_iter().for_each(|(_, file)| file.give_away());
         current.is_replaced = true;

@@ -3,6 +3,7 @@
 use core::mem::MaybeUninit;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -315,6 +316,82 @@ fn it_keeps_the_listening_sockets_over_a_crash_and_a_restart() {
         let family = start(&store, &site(&tree, "\"127.0.0.1:0\""));
         store.take_until(&manager, &format!("FDSTOREREMOVE=1\nFDNAME={}", expected[0]));
         assert!(wait_until(SOON, || Client::connect(&addresses[0]).is_err()));
+        family.stop();
+        family.assert_ends();
+    });
+}
+
+#[test]
+fn it_keeps_a_unix_socket_as_long_as_its_file_is_at_the_path() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let manager = Manager::new(&tree);
+        let notify = tree.path().join("notify.sock");
+        let environment = [("NOTIFY_SOCKET", text(&notify)), ("FDSTORE", "64")];
+        let path = tree.path().join("web.sock");
+        let address = Address::Unix(path.clone());
+        let listen = format!("\"unix:{}\"", text(&path));
+        let sites = site(&tree, &listen);
+        let family = Family::start_with(driver, &tree, "", &sites, &environment);
+        let mut store = Store::default();
+        store.take_until(&manager, "FDSTORE=1");
+        let inode = fs::metadata(&path).unwrap().ino();
+        let of_store =
+            |store: &Store| store.0.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let names = of_store(&store);
+        assert!(names.len() == 1 && names[0].starts_with("samum-listener-unix."), "{names:?}");
+        let start = |store: &Store, sites: &str| {
+            configure(&tree, driver, "", sites);
+            let server = Server::spawn(store.pass(&tree).envs(environment));
+            let server = server.expect("the server starts");
+            assert!(server.wait_for_stderr(" on ", SOON).is_some());
+            let control = tree.path().join("control.sock");
+            let program = tree.path().join("program");
+            Family { server, program, control, later: Mutex::default() }
+        };
+        let ask = || {
+            let mut client = Client::connect(&address).expect("the socket is open");
+            client.set_limit(SOON);
+            client.send(request("GET /a.txt")).unwrap();
+            client
+        };
+        // Clients wait over a crash, and over a stop.
+        kill(family.pid(), Signal::KILL);
+        family.assert_ends();
+        let mut waiting = ask();
+        let family = start(&store, &sites);
+        assert_eq!(waiting.response().unwrap().body, b"hello");
+        store.take_until(&manager, "FDSTORE=1");
+        family.stop();
+        family.assert_ends();
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "its name stays");
+        let mut waiting = ask();
+        let family = start(&store, &sites);
+        assert_eq!(waiting.response().unwrap().body, b"hello");
+        store.take_until(&manager, "FDSTORE=1");
+        assert_eq!(of_store(&store), names, "it is the same one");
+
+        // After an upgrade the next process keeps it, and without a listener it is removed.
+        let next = family.upgrade();
+        store.take_until(&manager, &format!("MAINPID={next}"));
+        store.take_until(&manager, "FDSTORE=1");
+        assert_eq!(testkit::get(&address, "/a.txt").unwrap().body, b"hello");
+        configure(&tree, driver, "", &site(&tree, "\"127.0.0.1:0\""));
+        kill(next, Signal::HUP);
+        store.take_until(&manager, &format!("FDSTOREREMOVE=1\nFDNAME={}", names[0]));
+        assert!(wait_until(SOON, || !path.exists()), "its name is removed");
+        configure(&tree, driver, "", &sites);
+        kill(next, Signal::HUP);
+        store.take_until(&manager, "FDSTORE=1\nFDNAME=samum-listener-unix.");
+        let names = of_store(&store);
+
+        // Another file has taken its place: clients of the path would not reach what is stored.
+        kill(next, Signal::TERM);
+        family.assert_ends();
+        fs::rename(&path, tree.path().join("moved.sock")).unwrap();
+        let family = start(&store, &sites);
+        assert_eq!(testkit::get(&address, "/a.txt").unwrap().body, b"hello");
+        store.take_until(&manager, &format!("FDSTOREREMOVE=1\nFDNAME={}", names[0]));
         family.stop();
         family.assert_ends();
     });
