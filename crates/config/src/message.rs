@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::secrets::Secrets;
+use super::secrets::{HIDDEN, Secrets};
 use crate::text::plain;
 
 /// Errors, and warnings, that are kept; the others are counted.
@@ -48,6 +48,8 @@ pub(super) struct Notes {
     warnings: List,
     /// The values that no output shows.
     pub(super) secrets: Secrets,
+    /// Values that are credentials, perhaps, with their positions. No message shows the lines of the file that have one.
+    private: Vec<(Span, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -69,12 +71,12 @@ pub struct Message {
 impl Message {
     /// Makes an error about a position.
     pub(super) fn error(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
-        Note { place, text: text.to_owned(), other: None }.message(sources, "error")
+        Note { place, text: text.to_owned(), other: None }.message(sources, "error", &[])
     }
 
     /// Makes a warning about a position.
     pub(super) fn warning(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
-        Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
+        Note { place, text: text.to_owned(), other: None }.message(sources, "warning", &[])
     }
 
     /// Makes errors about positions in another file than those of a configuration, and counts the `more` that there
@@ -138,12 +140,21 @@ impl Notes {
         self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
     }
 
-    /// Replaces the values that no output shows.
+    /// Takes note of a value that is a credential, perhaps. Messages go to logs, and do not show it.
+    pub(super) fn hide(&mut self, place: Span, value: &str) {
+        self.private.push((place, value.to_owned()));
+    }
+
+    /// Replaces the values that no output shows, and a private value where a message about it quotes it.
     pub(super) fn conceal(&mut self) {
-        let secrets = &self.secrets;
         for note in self.errors.notes.iter_mut().chain(&mut self.warnings.notes) {
-            if let Cow::Owned(text) = secrets.conceal(&note.text) {
+            if let Cow::Owned(text) = self.secrets.conceal(&note.text) {
                 note.text = text;
+            }
+            for (_, value) in self.private.iter().filter(|(place, _)| note.place == Some(*place)) {
+                for value in [value, value.trim()] {
+                    note.text = note.text.replace(&format!("{value:?}"), &format!("{HIDDEN:?}"));
+                }
             }
         }
     }
@@ -159,7 +170,8 @@ impl Notes {
 
     /// Makes errors and warnings of the notes, in the order of files and lines.
     pub(super) fn into_messages(self, sources: &[Source]) -> (Vec<Message>, Vec<Message>) {
-        let show = |list: List, kind| list.into_messages(sources, kind);
+        let private: Vec<_> = self.private.into_iter().map(|(place, _)| place).collect();
+        let show = |list: List, kind| list.into_messages(sources, kind, &private);
         (show(self.errors, "error"), show(self.warnings, "warning"))
     }
 }
@@ -173,10 +185,10 @@ impl List {
         }
     }
 
-    fn into_messages(mut self, sources: &[Source], kind: &str) -> Vec<Message> {
+    fn into_messages(mut self, sources: &[Source], kind: &str, private: &[Span]) -> Vec<Message> {
         self.notes.sort_by_key(|note| note.place);
         let mut messages: Vec<_> =
-            self.notes.iter().map(|note| note.message(sources, kind)).collect();
+            self.notes.iter().map(|note| note.message(sources, kind, private)).collect();
         if self.more > 0 {
             let line = format!("{kind}: {} more are not shown", self.more);
             messages.push(Message { line, excerpt: None });
@@ -186,7 +198,8 @@ impl List {
 }
 
 impl Note {
-    fn message(&self, sources: &[Source], kind: &str) -> Message {
+    /// Makes a message; without an excerpt if that would show one of these positions.
+    fn message(&self, sources: &[Source], kind: &str, private: &[Span]) -> Message {
         let text = match self.other {
             Some(other) => format!("{} at {}", self.text, other.shown(sources)),
             None => self.text.clone(),
@@ -205,8 +218,14 @@ impl Note {
         let head = format!("{}:{number}:{}: {head}", source.path.display(), column + 1);
         let end = (place.end as usize).min(line_start + line.len()).max(start);
         let len = text[start..boundary(text, end)].chars().count();
-        let excerpt = excerpt(line, number, column, len.max(1));
-        Message { line: plain(&head).into(), excerpt: Some(excerpt) }
+        let is_private = |span: &Span| {
+            span.file == place.file
+                && (span.start as usize) <= line_start + line.len()
+                && span.end as usize >= line_start
+        };
+        let excerpt =
+            (!private.iter().any(is_private)).then(|| excerpt(line, number, column, len.max(1)));
+        Message { line: plain(&head).into(), excerpt }
     }
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Current {
     pub(crate) is_replaced: bool,
 }
 
+/// The sentence after the errors of a configuration that is refused.
+const KEPT: &str = "the configuration is not loaded; the one before is still served";
 /// The error of a reload in a process that was replaced.
 pub(crate) const REPLACED: &str =
     "another process has replaced this one, and loads configurations now";
@@ -153,12 +155,15 @@ impl Reloader {
         match &result {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
-                self.metrics.note_failed_load(error, SystemTime::now());
-                // An error in a file has several lines of text.
+                // An error in a file has several lines of text. Those with the text of the file are for the log only.
+                let lines = error.lines().filter(|line| !line.starts_with(' '));
+                let shown: Vec<_> = lines.collect();
+                self.metrics.note_failed_load(&shown.join("\n"), SystemTime::now());
                 error.lines().for_each(say);
-                say("the configuration is not loaded; the one before is still served");
+                say(KEPT);
             }
         }
+        let result = result.map_err(|error| format!("{error}\n{KEPT}"));
         result.map(|(digest, notes)| [vec![digest], notes].concat().join("\n"))
     }
 

@@ -2006,6 +2006,24 @@ fn what_came_from_a_file_and_what_may_be_secret_is_not_shown() {
     assert!(message.line.contains("cannot open …"), "{message}");
     let message = loaded.warning(&Thing::Directory("/x".into()), "s3cr$t-${APP_PORT}");
     assert!(!message.line.contains("s3cr"), "{message}");
+    // Messages go to logs: they show neither a wrong value, nor the line that has it.
+    for (key, value) in [
+        ("proxy = 'unix:s'\nrequest-headers", r#""Bearer hunter5\u0001""#),
+        ("proxy = 'unix:s'\nrequest-headers", r#""hunter5 $clinet""#),
+        ("cgi = { directory = '/cgi' }\nrequest-headers", r#""hunter5""#),
+    ] {
+        let text = with_route(&format!("{key} = {{ A = {value} }}"));
+        let errors = load_in_world(&text).map(drop).expect_err("a wrong value").to_string();
+        assert!(errors.contains("error:") && !errors.contains("hunter5"), "{errors}");
+    }
+    for (name, table) in
+        [("cgi", "directory = '/cgi'"), ("fastcgi", "server = 'unix:s', root = '/'")]
+    {
+        let environment = r#"{ PASSWORD = "hunter6\u0000", 'A B' = "hunter6" }"#;
+        let text = with_route(&format!("{name} = {{ {table}, environment = {environment} }}"));
+        let errors = load_in_world(&text).map(drop).expect_err("a wrong value").to_string();
+        assert!(errors.contains("has no NUL") && !errors.contains("hunter6"), "{errors}");
+    }
     // The sentence about a wrong value has the value.
     let errors = load_in_world(&with_route("files = '/'\nreadahead = '${file:token}'"));
     let errors = errors.map(drop).expect_err("no number of bytes").to_string();

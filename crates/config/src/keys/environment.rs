@@ -8,6 +8,9 @@ use crate::value::{self, quoted};
 pub(super) fn read_variables(to: &mut Vec<(String, String)>, node: Node<'_>, notes: &mut Notes) {
     let Some(table) = node.table(notes) else { return };
     for (name, place, node) in table.entries() {
+        if let Some(text) = node.as_text() {
+            notes.hide(node.place, text);
+        }
         let name = value::variable_name(name).map_err(|why| notes.error(place, why));
         if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
             to.push((name, value));

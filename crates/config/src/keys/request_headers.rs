@@ -12,6 +12,9 @@ pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, 
     let Some(table) = node.table(notes) else { return };
     to.clear();
     for (name, place, node) in table.entries() {
+        if let Some(text) = node.as_text() {
+            notes.hide(node.place, text);
+        }
         if let Some(other) = to.iter().find(|other| other.is_named(name.as_bytes())) {
             notes.error(place, format!("`{}` is the same field for a server", other.name()));
         } else if to.len() == RequestHeader::FIELDS_MAX {

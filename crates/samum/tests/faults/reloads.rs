@@ -74,7 +74,7 @@ impl Stage {
         self.write(config);
         let (code, stdout, stderr) = self.reload();
         assert_eq!((code, &stdout[..]), (Some(1), ""), "{stderr}");
-        for expected in texts {
+        for expected in texts.iter().chain(&["the one before is still served"]) {
             assert!(stderr.contains(expected), "{expected}: {stderr}");
         }
         let said = self.server.wait_for_stderr("the one before is still served", SOON);
