@@ -75,6 +75,9 @@ impl Question {
     pub(crate) fn parts(&self) -> Result<Parts, String> {
         let Self { url, from, fields } = self;
         let wrong = |why: &str| format!("{url:?}: {why}");
+        if url.contains(char::is_whitespace) {
+            return Err(wrong("a URL has no blanks: `%20` stands for one"));
+        }
         let (scheme, rest) = match url.split_once("://") {
             Some(("http", rest)) => (Scheme::Http, rest),
             Some(("https", rest)) => (Scheme::Https, rest),

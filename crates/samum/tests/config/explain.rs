@@ -150,6 +150,7 @@ fn a_question_that_is_none_is_refused_with_its_reason() {
     let path = path.to_str().unwrap();
     for (arguments, expected) in [
         (&["a.example/x"][..], "expected a URL with its scheme"),
+        (&["http://a.example/x y"], "a URL has no blanks"),
         (&["http://a.example/\u{1b}[2J"], "\\u{1b}"),
         (&["http://a.example/", "-H", "A: b\r\nHost: c"], "expected a field"),
         (&["https://a.example/"], "no listener with TLS"),

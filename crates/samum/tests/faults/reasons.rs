@@ -80,7 +80,8 @@ fn an_error_has_its_reason_in_the_log_and_on_standard_error_and_a_client_sees_no
         let unsearchable = format!(
             "cannot open {root}/closed/a: permission denied (a directory on the way may not be searched)"
         );
-        let down = "http://127.0.0.1:1: Connection refused (os error 111)";
+        let down =
+            "http://127.0.0.1:1: cannot connect: no program listens there (connection refused)";
         let no_index = "no index in the directory (listing = false), or no such directory";
         let leaves = "leaves the directory by a symbolic link (symlinks = \"beneath\")";
         let cases = [

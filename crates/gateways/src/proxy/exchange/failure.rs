@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::{Exchange, Stage, Tools};
 use crate::proxy::Answer;
+use config::errno::words;
 use session::reason::Reason;
 use upstream::retries::{Attempt, Reached};
 use upstream::{Change, Cost};
@@ -24,17 +25,33 @@ enum Cause {
     KeptLinkEnded,
 }
 
+/// The reason why a connection to a server was not made.
+fn no_connection(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "cannot connect: there is no such socket".to_owned(),
+        io::ErrorKind::ConnectionRefused => {
+            "cannot connect: no program listens there (connection refused)".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "cannot connect: permission denied (the user of this server must be able to write to the socket)"
+                .to_owned()
+        }
+        _ => format!("cannot connect: {}", words(error)),
+    }
+}
+
 impl Exchange {
     /// Handles a link that was not made, or that broke.
     pub(in crate::proxy) fn handle_failed(&mut self, tools: &mut Tools<'_>, error: &io::Error) {
-        if self.stage == Stage::Connecting && is_shortage(error) {
+        let is_connecting = self.stage == Stage::Connecting;
+        let text = if is_connecting { no_connection(error) } else { words(error) };
+        if is_connecting && is_shortage(error) {
             // The shortage is this server's own, and no upstream's fault.
-            let text = error.to_string();
             self.note(tools, &text);
             let reason = Reason::failed(&self.name(), &text);
             return self.fail(tools, Status::ServiceUnavailable, reason);
         }
-        self.handle_broken(tools, &error.to_string(), Status::BadGateway);
+        self.handle_broken(tools, &text, Status::BadGateway);
     }
 
     /// Handles a link that is of no more use.
