@@ -181,7 +181,14 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
         return Err(format!("{text:?}: connections to servers cannot be encrypted yet"));
     }
     let Some(rest) = text.strip_prefix("http://") else {
-        return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH"));
+        let hint = match text {
+            _ if is_path(text) => format!(": write \"unix:{text}\""),
+            _ if !text.contains("://") && authority_of(text, 0).is_ok() => {
+                format!(": write \"http://{text}\"")
+            }
+            _ => String::new(),
+        };
+        return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH{hint}"));
     };
     if rest.contains(['?', '#']) {
         return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
@@ -206,9 +213,19 @@ pub fn server_address(authority: &str) -> Option<ServerAddress> {
 pub fn application(text: &str) -> Result<ServerUrl, String> {
     let address = match text.strip_prefix("unix:") {
         Some(path) => unix(path)?,
+        None if is_path(text) => {
+            return Err(format!(
+                "{text:?}: expected HOST:PORT or unix:PATH: write \"unix:{text}\""
+            ));
+        }
         None => authority_of(text, 0)?,
     };
     Ok(ServerUrl { protocol: Protocol::Fastcgi, address, path: None })
+}
+
+/// Returns true if a text is rather the path of a socket than a host.
+fn is_path(text: &str) -> bool {
+    text.contains('/') && !text.contains("://")
 }
 
 fn unix(path: &str) -> Result<ServerAddress, String> {

@@ -166,6 +166,9 @@ pub fn address(text: &str) -> Result<Address, String> {
     {
         return Ok(Address::Ip((Ipv4Addr::LOCALHOST, port).into()));
     }
+    if text.starts_with(['/', '.']) {
+        return Err(format!("a Unix socket is unix:PATH: write \"unix:{text}\""));
+    }
     Err("expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned())
 }
 

@@ -65,6 +65,11 @@ impl elsewhere::Facts for Facts {
     }
 }
 
+/// Returns true if a name of a directory is the number of a port.
+fn is_port(name: &Path) -> bool {
+    name.to_str().is_some_and(|name| name.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
 /// A subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -77,6 +82,9 @@ pub enum Command {
         /// The configuration file
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print only errors and warnings
+        #[arg(short, long)]
+        quiet: bool,
     },
     /// Have a running server load its configuration again
     #[command(long_about = RELOAD_ABOUT)]
@@ -128,7 +136,8 @@ const CHECK_ABOUT: &str = "Check a configuration file, and print it with all def
     limit of descriptors are looked at. An address in use is an error, unless \
     the server that has it shares it, or answers at the control socket of the configuration: then it is probably \
     the samum that runs, and the check warns only. Values of request-headers and of environment, and those \
-    from `${file:NAME}`, are printed as `…`. Exits with 0, or with 1 if there was an error.";
+    from `${file:NAME}`, are printed as `…`. The last line is `# OK` if there was no error. Exits with 0, or with 1 if \
+    there was an error.";
 
 const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \
@@ -611,6 +620,13 @@ impl Serve {
                 let file = self.dir.display();
                 return Err(format!(
                     "cannot serve {file}: it is not a directory (if it is a configuration: samum serve --config {file})"
+                )
+                .into());
+            }
+            None if is_port(&self.dir) && !self.dir.exists() => {
+                let port = self.dir.display();
+                return Err(format!(
+                    "cannot serve {port}: there is no such directory (for the port: --listen 127.0.0.1:{port})"
                 )
                 .into());
             }

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Serve(arguments) => serve(arguments),
-        Command::Check { file } => check(&file),
+        Command::Check { file, quiet } => check(&file, quiet),
         Command::ConfigurationReference => print(reference::markdown().as_bytes()),
         Command::Reload(Reload { control }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
@@ -105,11 +105,20 @@ fn explained(arguments: Explain) -> Result<(), String> {
     print(text.as_bytes())
 }
 
-/// Checks a configuration file, and prints it.
-fn check(file: &Path) -> Result<(), String> {
+/// Checks a configuration file, and prints it unless only errors and warnings are wanted.
+fn check(file: &Path, is_quiet: bool) -> Result<(), String> {
     let checked = samum::check::check(file).map_err(|errors| explain(&errors))?;
     tell(&checked.warnings);
-    print(checked.text.as_bytes())
+    if is_quiet {
+        return Ok(());
+    }
+    // The end is a comment, so that the output is a configuration, too.
+    let end = match checked.warnings.len() {
+        0 => "# OK".to_owned(),
+        1 => "# OK, with a warning".to_owned(),
+        count => format!("# OK, with {count} warnings"),
+    };
+    print(format!("{}\n{end}\n", checked.text).as_bytes())
 }
 
 /// Writes the errors of a configuration to standard error, and sums them up.

@@ -45,6 +45,8 @@ enum Command {
     Check,
     Reload,
     Reopen,
+    Restart,
+    Status,
     Stop,
     Version,
 }
@@ -129,8 +131,10 @@ const WORDS: &[(&str, Word)] = &[
     ("file-server", Word::Needless),
     ("http-server", Word::Needless),
     ("http.server", Word::Needless),
+    ("restart", Word::Command(Command::Restart)),
     ("run", Word::Needless),
     ("start", Word::Needless),
+    ("status", Word::Command(Command::Status)),
     ("stop", Word::Command(Command::Stop)),
     ("validate", Word::Command(Command::Check)),
 ];
@@ -333,6 +337,11 @@ impl Found {
             }
             Some(Command::Reload) => "`samum reload`".to_owned(),
             Some(Command::Reopen) => "send SIGUSR1 to the server".to_owned(),
+            Some(Command::Restart) => {
+                "`samum upgrade`, without losing a connection, or `systemctl restart samum`"
+                    .to_owned()
+            }
+            Some(Command::Status) => "`samum health`, or `systemctl status samum`".to_owned(),
             Some(Command::Stop) => {
                 "send SIGTERM to the server, or `systemctl stop samum`".to_owned()
             }
@@ -529,6 +538,20 @@ mod tests {
             "--listing --x",
         ] {
             assert_eq!(answered(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn words_of_service_managers_name_what_does_it() {
+        for (line, expected) in [
+            ("status", "there is no `status`: `samum health`, or `systemctl status samum`"),
+            (
+                "restart",
+                "there is no `restart`: `samum upgrade`, without losing a connection, or `systemctl restart samum`",
+            ),
+            ("stop", "there is no `stop`: send SIGTERM to the server, or `systemctl stop samum`"),
+        ] {
+            assert_eq!(answered(line).as_deref(), Some(expected), "{line}");
         }
     }
 

@@ -126,6 +126,11 @@ fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
         assert_eq!(code, Some(1), "{name}: {stderr}");
         assert!(stderr.contains(": cannot serve ") && stderr.contains(advice), "{name}: {stderr}");
     }
+    // It is the port of another server, perhaps.
+    let (code, _, stderr) = samum(&["serve", "8000"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("cannot serve 8000: there is no such directory"), "{stderr}");
+    assert!(stderr.contains("(for the port: --listen 127.0.0.1:8000)"), "{stderr}");
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |name: &str, mode| {
         std::fs::set_permissions(tree.path().join(name), std::fs::Permissions::from_mode(mode))
