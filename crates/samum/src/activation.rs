@@ -132,7 +132,7 @@ impl Activation {
             (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
             (Address::Unix(_), Address::Unix(_)) if passed.is_stored() => {
                 let is_same = stored.as_ref() == Some(&passed.name);
-                file = file.or(at_path.filter(|_| is_same));
+                file = file.or_else(|| at_path.filter(|_| is_same));
                 is_same
             }
             (Address::Unix(passed), Address::Unix(unix)) => {
