@@ -68,10 +68,11 @@ pub(crate) fn update(
         let counts: Vec<_> =
             names.iter().map(|(number, _, most)| of(number).len().min(*most)).collect();
         for ((number, name, _), count) in names.iter().zip(shares(&counts, room)) {
-            store(name, &of(number)[..count])?;
             if count > 0 {
+                // Before the manager has it: the server may be told to stop as soon as it has.
                 files.store(*number);
             }
+            store(name, &of(number)[..count])?;
         }
         Ok(())
     });
