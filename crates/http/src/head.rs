@@ -59,6 +59,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1, or any later HTTP/1.x, which a 1.1 server treats as 1.1 (RFC 9110 §2.5).
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 impl<'a> Head<'a> {
@@ -211,6 +213,7 @@ impl Version {
         match self {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2.0",
         }
     }
 }
@@ -268,7 +271,7 @@ impl<'a> Iterator for Lines<'a> {
 
 /// Field lines as `(name, value)`: see [`Head::fields`] and
 /// [`FieldSection::fields`](crate::FieldSection::fields).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
     rest: &'a [u8],
 }

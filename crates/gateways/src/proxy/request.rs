@@ -360,6 +360,8 @@ const fn via(version: Version, is_include: bool) -> &'static str {
         (Version::Http10, true) => "1.0 samum (include)",
         (Version::Http11, false) => "1.1 samum",
         (Version::Http11, true) => "1.1 samum (include)",
+        (Version::Http2, false) => "2 samum",
+        (Version::Http2, true) => "2 samum (include)",
     }
 }
 
