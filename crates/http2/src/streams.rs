@@ -1,0 +1,158 @@
+//! The streams of a connection, as its server sees them (RFC 9113 §5.1).
+//!
+//! ```text
+//!            HEADERS                    END_STREAM of the client
+//!   idle ───────────────► Open ─────────────────────────────────► HalfClosedRemote
+//!     │                    │  response was sent                      │ response was sent
+//!     │ END_STREAM         ▼                                         │
+//!     │              HalfClosedLocal ── reset, not to wait ──┐       │
+//!     └► HalfClosedRemote                                    ▼       ▼      and from everywhere: a reset
+//!                                                        closed ◄────┘
+//! ```
+//!
+//! Only streams that are not closed have an entry. A closed stream is one below the newest without an entry. A few are
+//! remembered, because frames of theirs may be under way.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::limits::{RESETS_REMEMBERED, STREAMS_MAX};
+
+/// The closed streams that are remembered beside those that were reset.
+const ENDED_REMEMBERED: usize = 16;
+
+/// The state of a stream that is not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Content of the request and the response are both to come.
+    Open,
+    /// The request is complete, and the response is to come.
+    HalfClosedRemote,
+    /// The response is complete, and its last frame is being written; the client would go on.
+    HalfClosedLocal,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: u32,
+    pub(crate) state: State,
+    pub(crate) send_window: SendWindow,
+    pub(crate) receive_window: ReceiveWindow,
+    /// The content that the head has announced and that is to come.
+    pub(crate) announced: Option<u64>,
+}
+
+/// The place of a stream that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has an entry, at this place.
+    Active(usize),
+    /// No frame has opened it, nor a later one.
+    Idle,
+    /// This side has reset it. Its frames are ignored, because they may have been under way.
+    Reset,
+    /// It ended, or the client has reset it.
+    Ended,
+    /// It is below the newest, and no entry or memory has it.
+    Unknown,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Streams {
+    /// By id, ascending.
+    active: Vec<Stream>,
+    /// Streams that this side has reset, the oldest first.
+    reset: VecDeque<u32>,
+    /// Other streams that were closed, the oldest first.
+    ended: VecDeque<u32>,
+    /// The greatest id that the client has used.
+    newest: u32,
+}
+
+impl Streams {
+    pub(crate) const fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.active.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.active.len() >= STREAMS_MAX as usize
+    }
+
+    #[inline]
+    pub(crate) fn standing(&self, id: u32) -> Standing {
+        match self.place(id) {
+            Some(place) => Standing::Active(place),
+            None if id > self.newest => Standing::Idle,
+            None if self.reset.contains(&id) => Standing::Reset,
+            None if self.ended.contains(&id) => Standing::Ended,
+            None => Standing::Unknown,
+        }
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        self.active.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> Option<&Stream> {
+        self.place(id).map(|place| &self.active[place])
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
+        self.place(id).map(|place| &mut self.active[place])
+    }
+
+    /// The stream at the place of [`Standing::Active`].
+    pub(crate) fn at(&mut self, place: usize) -> &mut Stream {
+        &mut self.active[place]
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.active.iter_mut()
+    }
+
+    /// Takes note that the client has used an idle stream.
+    pub(crate) const fn use_id(&mut self, id: u32) {
+        self.newest = id;
+    }
+
+    /// Adds a stream, the newest.
+    pub(crate) fn open(&mut self, stream: Stream) {
+        debug_assert!(self.active.last().is_none_or(|last| last.id < stream.id));
+        self.active.push(stream);
+    }
+
+    /// Removes a stream, if it is there. It is remembered, whether it is there or not.
+    pub(crate) fn close(&mut self, id: u32, is_reset: bool) {
+        if let Some(place) = self.place(id) {
+            self.active.remove(place);
+        }
+        let (memory, max) = if is_reset {
+            (&mut self.reset, RESETS_REMEMBERED)
+        } else {
+            (&mut self.ended, ENDED_REMEMBERED)
+        };
+        if memory.len() == max {
+            memory.pop_front();
+        }
+        memory.push_back(id);
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.active.shrink_to_fit();
+        self.reset.shrink_to_fit();
+        self.ended.shrink_to_fit();
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.active.capacity() * size_of::<Stream>()
+            + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
+    }
+}
