@@ -249,7 +249,7 @@ fn rfc9113_3_4_a_connection_begins_with_the_preface_and_settings() {
             "PROTOCOL_ERROR: a connection that does not begin with HTTP/2's preface",
         ),
         (
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x08\x06\0\0\0\0\012345678",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x08\x06\0\0\0\0\x0012345678",
             "PROTOCOL_ERROR: a connection that does not begin with settings",
         ),
         (
@@ -802,7 +802,7 @@ fn windows_of_streams_are_what_their_consumers_take() {
         let (len, event) = connection.handle_input(rest, &mut text, START, &LIMITS);
         rest = &rest[len..];
         match event {
-            Event::Body { bytes, .. } => received += bytes.len() as u32,
+            Event::Body { bytes, .. } => received += bytes.len(),
             Event::Partial => break,
             _ => {}
         }
