@@ -114,7 +114,7 @@ fn the_bytes_of_a_body_in_chunks_count_when_they_have_come() {
         let log = "log = { file = \"DIR/logs/own\", format = \"$path $status $request-bytes\" }";
         let sites = format!(
             "[[site]]\nlisten = [\"127.0.0.1:0\"]\n{log}\n[[site.route]]\nfiles = \"DIR/www\"\n\
-             [[site.route]]\npath = \"/metrics\"\nmetrics = true\nlog = false\n\
+             [[site.route]]\npath = \"/metrics\"\nmetrics = true\nlog = \"none\"\n\
              [[site.route]]\npath = \"/api/\"\nproxy = \"http://{}\"\n",
             upstream()
         );
