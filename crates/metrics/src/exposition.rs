@@ -391,7 +391,7 @@ const REQUEST_FAMILIES: [RequestFamily; 4] = [
     },
     RequestFamily {
         name: "http_server_request_body_size_bytes",
-        help: "Size of HTTP server request bodies, as their heads announced it, or as the bytes in their chunks have come.",
+        help: "Size of HTTP server request bodies, as their heads announced it, or as their gateways have got it in chunks.",
         write: |name, sums, text| {
             let Some((labels, _)) = sums.first() else { return Ok(()) };
             let all = sums.iter().flat_map(|(_, all)| all);

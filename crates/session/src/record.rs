@@ -81,7 +81,7 @@ pub struct Record {
     pub upstream: Option<Rc<UpstreamTimes>>,
     /// Bytes of its head and of its body: see [`request_body_bytes`](Self::request_body_bytes).
     pub request_bytes: u64,
-    /// Bytes of its body: those that its head announces, or else those that have come.
+    /// Bytes of its body: those that its head announces, or else those that a consumer has got.
     pub request_body_bytes: u64,
 }
 
