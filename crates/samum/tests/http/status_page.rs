@@ -341,6 +341,7 @@ fn connections_are_shown_by_what_they_do() {
             client
         });
         let clients: Vec<_> = clients.collect();
+        assert!(wait_until(SOON, || server.addresses().len() == 2), "both are announced");
         let Some(Address::Tcp(with_tls)) = server.addresses().last().cloned() else {
             panic!("it has an address")
         };
