@@ -77,7 +77,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// A [`Fault`], behind which the connection cannot go on.
+    /// A [`Fault`], behind which the connection cannot go on. The lines in front of it are in `text`.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -94,7 +94,13 @@ impl Decoder {
             }
             decoded.fields += 1;
             let start = text.len();
-            let field = self.field(&block[at..], decoded.is_cut, text)?;
+            let field = match self.field(&block[at..], decoded.is_cut, text) {
+                Ok(field) => field,
+                Err(fault) => {
+                    text.truncate(start);
+                    return Err(fault);
+                }
+            };
             at += field.len;
             let value_at = start + field.name_len + b": ".len();
             size += FIELD_OVERHEAD;

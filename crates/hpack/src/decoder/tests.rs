@@ -176,6 +176,15 @@ fn faults_are_found() {
 
 /// A few bytes that stand for many: a long field is added once and referred to again and again.
 #[test]
+fn nothing_is_left_of_a_field_with_a_fault() {
+    let (mut decoder, mut text) = (Decoder::new(), Vec::new());
+    // `:method: GET`, then the name `accept-encoding`, which is never to be in a table, without its value.
+    let fault = decoder.decode(&bytes("82 1f01"), &Limits::DEFAULT, &mut text, |_, _| ());
+    assert_eq!(fault, Err(Fault::Truncated));
+    assert_eq!(text, b":method: GET\r\n");
+}
+
+#[test]
 fn a_bomb_takes_no_more_than_the_limit() {
     let limits = Limits { list_bytes_max: 10_000, fields_max: 1000 };
     let mut block = vec![0x40, 1, b'a'];
