@@ -291,7 +291,7 @@ fn ten_thousand_sites_have_a_page_that_says_how_many_it_shows() {
 }
 
 /// An upstream that agrees to upgrades, says nothing to other requests, and holds all connections.
-fn silent_upstream() -> std::net::SocketAddr {
+fn silent_upstream() -> core::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
