@@ -101,7 +101,10 @@ fn upstream() -> SocketAddr {
             while !request.ends_with(b"0\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
                 request.push(byte[0]);
             }
-            let _ = stream.write_all(b"HTTP/1.1 204 x\r\nConnection: close\r\n\r\n");
+            // A request whose client has left gets no answer.
+            if request.ends_with(b"0\r\n\r\n") {
+                let _ = stream.write_all(b"HTTP/1.1 204 x\r\nConnection: close\r\n\r\n");
+            }
         }
     });
     address
