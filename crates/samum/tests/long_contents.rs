@@ -321,7 +321,12 @@ fn check_clients_that_go_leave_nothing(driver: &str) {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let keys = format!("buffer = '16m'\nbuffer-dir = '{}'", dir.path().display());
     let (server, _tree) = serve(driver, &keys);
+    // A server that has answered has opened what stays open.
+    let mut first = Client::connect(&server.address()).unwrap();
+    first.send(request("GET /length/10")).unwrap();
+    assert_eq!(first.response().unwrap().body.len(), 10);
     let before = descriptors(&server);
+    drop(first);
     let ask = |form: &str| {
         let mut client = Client::connect(&server.address()).unwrap();
         client.send(request(&format!("GET /{form}/30000000"))).unwrap();
