@@ -409,12 +409,19 @@ fn is_message(bytes: &[u8]) -> bool {
     rest.len() >= usize::from(*len)
 }
 
+/// The alert of a client that closes for a reason of its own, in front of its end (RFC 8446 §6.1).
+const USER_CANCELED: u8 = 90;
+
 /// Returns whether rustls is known to judge differently: it takes alerts with any content behind them, and any number of
-/// records without data.
+/// records without data. It refuses `user_canceled` of the wrong level, which RFC 8446 §6 says to ignore.
 fn is_known(content: u8, bytes: &[u8], is_tls13: bool) -> bool {
     match content {
         21 => {
-            bytes.len() > 2 || (!is_tls13 && bytes.first() == Some(&1) && bytes.get(1) != Some(&0))
+            let is_warning = bytes.first() == Some(&1);
+            let is_cancelled = bytes == [2, USER_CANCELED];
+            bytes.len() > 2
+                || (is_tls13 && is_cancelled)
+                || (!is_tls13 && is_warning && bytes.get(1) != Some(&0))
         }
         // A renegotiation, which rustls refuses with a warning; a part of a message, which rustls judges once it is whole.
         22 => !is_message(bytes) || (!is_tls13 && bytes.first() == Some(&1)),
