@@ -37,9 +37,10 @@ struct Tables {
     codes: [u32; SYMBOLS],
     /// All symbols, in the order of their codes.
     symbols: [u16; SYMBOLS],
-    /// By length: the first code, the first code that is too large, and the place of the first symbol in `symbols`.
+    /// Each entry describes the codes of one length: the first code, the first code that is too large, and the place of the
+    /// first symbol in `symbols`.
     ranges: [(u64, u64, u16); BITS_MAX + 1],
-    /// By the next eight bits: the symbol and the length of its code, or a length of zero for longer codes.
+    /// The index is the next eight bits. Each entry has the symbol and the length of its code; zero stands for longer codes.
     short: [(u8, u8); 256],
 }
 

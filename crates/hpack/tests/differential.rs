@@ -62,8 +62,8 @@ proptest! {
         }
     }
 
-    /// What both accept means the same to both. The other one accepts more: sizes of the table between fields, and any
-    /// number of them.
+    /// If both decoders accept a block, they decode the same fields. The other decoder accepts more: sizes of the table
+    /// between fields, and any number of sizes.
     #[test]
     fn any_bytes_mean_the_same_to_both(
         blocks in proptest::collection::vec(

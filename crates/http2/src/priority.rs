@@ -116,7 +116,7 @@ impl Wish {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Scheduler {
-    /// By stream, ascending.
+    /// The entries are sorted by stream, in ascending order.
     entries: Vec<Entry>,
     levels: [Level; LEVELS],
     /// The number of turns so far.

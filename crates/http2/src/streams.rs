@@ -60,7 +60,7 @@ pub(crate) enum Standing {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Streams {
-    /// By id, ascending.
+    /// The entries are sorted by id, in ascending order.
     active: Vec<Stream>,
     /// Streams that this side has reset, the oldest first.
     reset: VecDeque<u32>,

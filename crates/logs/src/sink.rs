@@ -300,7 +300,8 @@ fn is_other_pipe(before: &Fd, next: &Fd) -> bool {
 }
 
 fn lines_of(bytes: &[u8]) -> u64 {
-    // So few ones do not exceed a byte. A sum that cannot overflow is made by vector instructions.
+    // A chunk is short, so the number of its line ends fits into a byte. The compiler makes vector instructions of a sum
+    // that cannot overflow.
     const FEW: usize = u8::MAX as usize;
     let count =
         |few: &[u8]| few.iter().fold(0, |sum: u8, byte| sum.wrapping_add(u8::from(*byte == b'\n')));

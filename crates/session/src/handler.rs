@@ -154,7 +154,7 @@ pub struct AnswerSize {
     pub shared: u64,
     /// True if the answer keeps files open.
     pub holds_files: bool,
-    /// How long the connection keeps the answer.
+    /// The time for which the connection keeps the answer.
     pub keep: Keep,
 }
 

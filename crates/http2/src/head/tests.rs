@@ -41,7 +41,7 @@ fn push(collector: &mut Collector<'_>, text: &mut Vec<u8>, fields: &[(&str, &str
     }
 }
 
-/// What every head promises: its lines have the form that others rely on, and the index is right.
+/// Checks the promises of every head: its lines have the form that others rely on, and the index is right.
 fn check(request: &Request<'_>) {
     let head = &request.head;
     let mut lines = Vec::new();
