@@ -47,6 +47,8 @@ pub(super) struct SiteDraft {
     pub(super) log_place: Span,
     pub(super) shared: Shared,
     pub(super) routes: Vec<RouteDraft>,
+    /// True if one of its unknown keys was probably meant as a route, or as a key of a route.
+    pub(super) has_misspelled_route: bool,
 }
 
 /// A listener in a table.
@@ -89,6 +91,8 @@ pub(super) struct RouteDraft {
     pub(super) own: Vec<(&'static str, Span)>,
     /// True if it has unknown keys. Their author may have meant its action.
     pub(super) has_unknown: bool,
+    /// True if one of them was probably meant as an action.
+    pub(super) has_misspelled_action: bool,
 }
 
 /// A thing outside the files that a configuration names.
@@ -182,6 +186,7 @@ impl SiteDraft {
             log_place: place,
             shared: Shared::default(),
             routes: Vec::new(),
+            has_misspelled_route: false,
         }
     }
 
@@ -207,6 +212,7 @@ impl RouteDraft {
             shared,
             own: Vec::new(),
             has_unknown: false,
+            has_misspelled_action: false,
         }
     }
 }

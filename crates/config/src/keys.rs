@@ -45,6 +45,7 @@ use listen::LISTEN;
 use log::LOG;
 use pcap::PCAP;
 use redirect::REDIRECT;
+pub(super) use route::ACTIONS;
 use route::ROUTE;
 use server::SERVER;
 pub(super) use shared::readers;
@@ -134,7 +135,9 @@ fn read_keys<R, W>(
     for (name, place, node) in table.entries() {
         match find(keys, name) {
             Some(key) => key.read(to, node, notes),
-            None => unknown(name, title, names(keys), place, notes),
+            None => {
+                unknown(name, title, names(keys), place, notes);
+            }
         }
     }
 }
@@ -147,14 +150,14 @@ fn names<R, W>(keys: &'static [Key<R, W>]) -> impl Iterator<Item = &'static str>
     keys.iter().map(|key| key.name)
 }
 
-/// Reports a key that a table does not have, with the one that was probably meant.
+/// Reports a key that a table does not have. Returns the key that was probably meant.
 fn unknown(
     name: &str,
     title: &str,
     names: impl Iterator<Item = &'static str>,
     place: Span,
     notes: &mut Notes,
-) {
+) -> Option<&'static str> {
     let names: Vec<_> = names.collect();
     let home = |name: &str| {
         sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name))
@@ -162,7 +165,9 @@ fn unknown(
     // Such as `timeout-connect` for `timeout`.
     let is_longer = |key: &&&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
     let longer: Vec<_> = names.iter().filter(is_longer).map(|key| format!("`{key}`")).collect();
-    let advice = match (elsewhere::word(name), suggest::nearest(name, names.iter().copied())) {
+    let word = elsewhere::word(name);
+    let near = suggest::nearest(name, names.iter().copied());
+    let advice = match (&word, near) {
         (Some(Word::Keys(keys)), _) => {
             let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
             let all = all.join(" or ");
@@ -174,7 +179,7 @@ fn unknown(
                 }
             }
         }
-        (Some(Word::Missing(sentence)), _) => sentence.to_owned(),
+        (Some(Word::Missing(sentence)), _) => (*sentence).to_owned(),
         (None, Some(near)) => format!("did you mean `{near}`?"),
         (None, None) if !longer.is_empty() => {
             let home = home(name).map(|home| format!("; `{name}` belongs to {}", home.title));
@@ -186,6 +191,11 @@ fn unknown(
         },
     };
     notes.error(place, format!("unknown key `{name}`; {advice}"));
+    match word {
+        Some(Word::Keys(keys)) => keys.first().copied(),
+        Some(Word::Missing(_)) => None,
+        None => near,
+    }
 }
 
 /// Reports a key that is missing.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
+use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
     Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen, LogTarget, Pattern,
@@ -308,7 +309,8 @@ fn check_rates(draft: &Draft, notes: &mut Notes) {
 /// Checks the routes of a site. The list of actions has already been shown to a user who has taken keys of another
 /// server for actions.
 fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes) {
-    if site.routes.is_empty() {
+    // A misspelled key has a message of its own, here and below.
+    if site.routes.is_empty() && !site.has_misspelled_route {
         notes.error(
             site.place,
             "the site has no route: add `[[site.route]]` with `files = \"DIR\"`",
@@ -320,13 +322,12 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
     for route in &site.routes {
         match &route.actions[..] {
             [] if route.fastcgi.is_some() => {}
-            // Each unknown key has a message of its own.
-            [] if route.has_unknown && *has_told_actions => {}
+            [] if route.has_misspelled_action || route.has_unknown && *has_told_actions => {}
             [] => {
                 *has_told_actions |= route.has_unknown;
-                let text = "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, \
-                            `status`, `cgi`, `metrics` or `status-page`";
-                notes.error(route.place, text);
+                let text = ACTIONS.map(|action| format!("`{action}`")).join(", ");
+                notes
+                    .error(route.place, format!("the route has no action; it needs one of {text}"));
             }
             [_] => {}
             [_, others @ ..] => {

@@ -475,7 +475,7 @@ fn mistakes_are_explained() {
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
         (
             with_route(""),
-            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `status`, `cgi`, `metrics` or `status-page`",
+            "the route has no action; it needs one of `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `status`, `cgi`, `metrics`, `status-page`",
         ),
         (with_route("metrics = false"), "the route has no action"),
         (with_route("status-page = false"), "the route has no action"),
@@ -788,19 +788,26 @@ fn what_is_only_unusual_is_no_error() {
     assert_eq!(*hosts, ["example.org", "*.example.org", "[2001:db8::1]", "xn--bcher-kva.example"]);
 }
 
-/// Each unknown key has an error, and one of these errors lists the actions.
+/// A misspelled action or route has one error, and other unknown keys have one list of actions.
 #[test]
-fn a_route_with_an_unknown_action_is_not_said_to_have_none_each_time() {
+fn an_unknown_key_is_the_only_error_of_its_cause() {
     let routes = |keys: &[&str]| {
         let routes: String = keys.iter().map(|keys| format!("[[site.route]]\n{keys}\n")).collect();
         errors(&format!("[[site]]\n{routes}"))
     };
     let shown = routes(&["file = 'x'", "root = 'x'\nproxy_pass = 'y'", "alias = 'z'"]);
-    assert_eq!(shown.matches("unknown key").count(), 4, "{shown}");
+    assert_eq!(shown.matches("error: unknown key").count(), 4, "{shown}");
+    assert_eq!(shown.matches("error:").count(), 4, "{shown}");
+    let shown = routes(&["qqq = 'x'", "path = '/a'\nqqq = 'x'"]);
     assert_eq!(shown.matches("has no action").count(), 1, "{shown}");
     assert!(shown.contains("2:1: error: the route has no action"), "{shown}");
     let shown = routes(&["file = 'x'", "path = '/a'", "path = '/b'"]);
-    assert_eq!(shown.matches("has no action").count(), 3, "{shown}");
+    assert_eq!(shown.matches("has no action").count(), 2, "{shown}");
+    for title in ["[[site.rout]]", "[[site.routes]]", "[[site.location]]"] {
+        let shown = errors(&format!("[[site]]\n{title}\nfiles = 'x'\n"));
+        assert_eq!(shown.matches("error:").count(), 1, "{shown}");
+        assert!(shown.contains("route"), "{shown}");
+    }
 }
 
 #[test]

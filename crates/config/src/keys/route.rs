@@ -21,6 +21,19 @@ use crate::{
     Upstream, upstream,
 };
 
+/// The keys that are the action of a route.
+pub(in super::super) const ACTIONS: [&str; 9] = [
+    "files",
+    "proxy",
+    "fastcgi",
+    "redirect",
+    "redirects",
+    "status",
+    "cgi",
+    "metrics",
+    "status-page",
+];
+
 /// The keys of `[[site.route]]` that its site does not have.
 pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
     Key {
@@ -284,8 +297,10 @@ pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut N
             key.read(&mut route.shared, node, notes);
             route.own.push((key.name, place));
         } else {
+            let names = names(ROUTE).chain(names(SHARED));
+            let meant = unknown(name, ROUTE_TITLE, names, place, notes);
             route.has_unknown = true;
-            unknown(name, ROUTE_TITLE, names(ROUTE).chain(names(SHARED)), place, notes);
+            route.has_misspelled_action |= meant.is_some_and(|key| ACTIONS.contains(&key));
         }
     }
 }

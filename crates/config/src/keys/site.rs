@@ -2,7 +2,7 @@
 
 use super::listen::{listen_text, read_listen};
 use super::log::{log_text, read_log_key};
-use super::route::read_route;
+use super::route::{ROUTE, read_route};
 use super::shared::SHARED;
 use super::text::{days_text, list_text};
 use super::tls::{read_tls, tls_text};
@@ -149,7 +149,9 @@ pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Note
             key.read(&mut site.shared, node, notes);
         } else {
             let names = names(SITE).chain(names(SHARED)).chain(["route"]);
-            unknown(name, SITE_TITLE, names, place, notes);
+            let meant = unknown(name, SITE_TITLE, names, place, notes);
+            let is_of_route = |key| key == "route" || find(ROUTE, key).is_some();
+            site.has_misspelled_route |= meant.is_some_and(is_of_route);
         }
     }
     if !table.has("listen") {
