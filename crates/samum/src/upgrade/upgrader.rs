@@ -76,17 +76,14 @@ impl Upgrader {
     ///
     /// # Errors
     ///
-    /// A sentence for the operator. The process serves as before.
+    /// Lines for the operator. The process serves as before, and the last line says so.
     pub(crate) fn run(&self) -> Result<String, String> {
-        let result = self.replace();
-        match &result {
-            Ok(text) => say(text),
-            Err(why) => {
-                // An error in a file has several lines of text.
-                why.lines().for_each(say);
-                say(&format!("no upgrade; process {} serves as before", std::process::id()));
-            }
-        }
+        let as_before =
+            |why| format!("{why}\nno upgrade; process {} serves as before", std::process::id());
+        let result = self.replace().map_err(as_before);
+        // An error in a file has several lines of text.
+        let (Ok(text) | Err(text)) = &result;
+        text.lines().for_each(say);
         result
     }
 

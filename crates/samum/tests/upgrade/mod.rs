@@ -86,7 +86,10 @@ impl Family {
     fn refused(&self) -> String {
         let output = self.ask();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let serves = format!("no upgrade; process {} serves as before\n", self.pid());
+        assert!(error.ends_with(&serves), "{error}");
+        error
     }
 
     /// Puts another file in the place of the program.
