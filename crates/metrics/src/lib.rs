@@ -69,6 +69,8 @@ pub struct Meters {
     sites: Sites,
     /// Series that are not shown yet.
     unshown: Vec<(Labels, Arc<Series>)>,
+    /// The numbers that are shown, in the order of [`Stats::values`].
+    shown_stats: [u64; Stats::COUNT],
     /// True if series of sites that are no longer configured may be shown.
     has_stale: bool,
     /// The counts of begun and ended reads and of waiting streams when the devices were last shown.
@@ -209,6 +211,7 @@ impl Metrics {
             shown,
             sites: Sites::default(),
             unshown: Vec::new(),
+            shown_stats: [0; Stats::COUNT],
             has_stale: false,
             shown_reads: [0; 3],
             has_unanswered: false,
@@ -347,9 +350,7 @@ impl Meters {
     /// Shows the worker's numbers at the end of a turn, which took this long.
     #[inline]
     pub fn end_turn(&mut self, stats: &Stats, length: Duration) {
-        for (shown, value) in self.shown.stats.iter().zip(stats.values()) {
-            shown.set(value);
-        }
+        self.show_stats(stats);
         self.shown.turns.observe_duration(length);
         let length = nanos(length);
         if length > self.shown.longest_turn.get() {
@@ -357,6 +358,21 @@ impl Meters {
         }
         if self.has_stale || !self.unshown.is_empty() {
             self.show_series();
+        }
+    }
+
+    /// Shows the numbers that have changed: a turn changes few, and many turns change none.
+    fn show_stats(&mut self, stats: &Stats) {
+        let values = stats.values();
+        if values == self.shown_stats {
+            return;
+        }
+        let shown = self.shown.stats.chunks(8).zip(self.shown_stats.chunks_mut(8));
+        for (values, (shown, last)) in values.chunks(8).zip(shown) {
+            if values != last {
+                shown.iter().zip(values).for_each(|(shown, value)| shown.set(*value));
+                last.copy_from_slice(values);
+            }
         }
     }
 
