@@ -162,17 +162,24 @@ hosts = ["example.org"]
   files = "{root}"
 "#;
 
-/// A format of one's own: what the combined one has, and the ids of requests.
+/// A format of one's own for a route: what the combined one has, and the ids of requests. The server also counts what its
+/// status page shows.
 const OWN: &str = r#"
 [[site]]
 listen = ["127.0.0.1:{port}"]
+log = "none"
 
-  [site.log]
-  file = "{dir}/access.log"
-  format = '$client [$time] "$request" $status $bytes "$referer" "$user-agent" $request-id'
+  [[site.route]]
+  path = "/status"
+  status-page = true
+  allow = ["127.0.0.1"]
 
   [[site.route]]
   files = "{root}"
+
+  [site.route.log]
+  file = "{dir}/access.log"
+  format = '$client [$time] "$request" $status $bytes "$referer" "$user-agent" $request-id'
 "#;
 
 /// A proxy as in the league.
