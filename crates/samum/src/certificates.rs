@@ -104,8 +104,8 @@ impl Certificates {
     ///
     /// All errors of the files, with their lines.
     pub(crate) fn read(&self, loaded: &Loaded) -> Result<Reading, Errors> {
-        let made = self.lock().shown.reading.made.clone();
-        Reading::new(loaded, &made, now())
+        let before = self.lock().shown.reading.before();
+        Reading::new(loaded, &before, now())
     }
 
     /// Gives the workers the acceptors of another configuration. Those of the one before stay until the replacement is
@@ -190,7 +190,9 @@ impl Replacement<'_> {
         let removed = before.acceptors.into_iter().filter(|(number, _)| !numbers.contains(number));
         self.state.removed.extend(removed);
         self.certificates.publish([&self.state.removed, &self.state.shown.acceptors]);
-        self.certificates.count(&self.state.shown.reading);
+        let reading = &self.state.shown.reading;
+        (0..reading.kept).for_each(|_| self.certificates.metrics.note_failed_renewal());
+        self.certificates.count(reading);
         if !self.state.has_thread && !self.state.shown.reading.items.is_empty() {
             let certificates = Arc::clone(self.certificates);
             let thread = thread::Builder::new().name("certificates".to_owned());

@@ -1,7 +1,7 @@
 //! Tries the steps of a server with a configuration: opens directories and logs, reads certificates, binds addresses, and
 //! looks up interfaces.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -45,7 +45,7 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
     warnings.extend(warnings::of(&loaded));
     let mut errors = open_all(&loaded, &mut warnings);
-    let reading = Reading::new(&loaded, &HashMap::new(), certificates::now());
+    let reading = Reading::first(&loaded, certificates::now());
     let seen = match reading {
         Ok(reading) => {
             warnings.extend_from_slice(&reading.warnings);

@@ -364,7 +364,7 @@ fn prepare(
     let roots: Vec<_> =
         snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
     let logs = open_logs(snapshot)?;
-    let reading = Reading::new(loaded, &HashMap::new(), certificates::now());
+    let reading = Reading::first(loaded, certificates::now());
     let reading = reading.map_err(|Errors(errors)| {
         errors.iter().for_each(say_about);
         "the server does not start, because of errors in its certificates".to_owned()

@@ -5,6 +5,8 @@
 //! chosen by the hosts of the sites, just as for a request; its certificate by the names in its certificates.
 
 use core::fmt;
+use core::net::Ipv4Addr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -46,6 +48,8 @@ pub struct Acceptor(Arc<Sites>);
 struct Sites {
     /// The indexes of sites by their hosts.
     hosts: Names<usize>,
+    /// The same for hosts that are no names: addresses.
+    addresses: HashMap<String, usize>,
     /// The index of the site for all other names.
     default: usize,
     sites: Vec<Site>,
@@ -82,15 +86,17 @@ impl Acceptor {
     pub fn new(sites: Vec<SiteTls>, default: usize, tickets: &TicketKeys) -> Result<Self, Fault> {
         assert!(default < sites.len(), "a default site");
         let mut hosts = Names::new(Reach::AnyDepth, Vec::new());
+        let mut addresses = HashMap::new();
         for (index, site) in sites.iter().enumerate() {
             for host in &site.hosts {
-                // No client names a host of another form in its handshake.
-                let _ = hosts.add(host, index);
+                if hosts.add(host, index).is_err() {
+                    addresses.entry(host.to_ascii_lowercase()).or_insert(index);
+                }
             }
         }
         let sites = sites.into_iter().map(|site| Site::new(site, tickets));
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Sites { hosts, default, sites })))
+        Ok(Self(Arc::new(Sites { hosts, addresses, default, sites })))
     }
 
     /// Returns the settings for a client, by its first message.
@@ -120,13 +126,21 @@ impl Acceptor {
         self.0.sites[site].rules == other.0.sites[of].rules
     }
 
-    /// Returns true if a client whose handshake chose the site `shown` may send requests for a host, which need not be a
-    /// name in DNS. The site of such a host is chosen by the request and not known here, so it must not differ from any.
+    /// Returns true if a client whose handshake chose the site `shown` may send requests for a host: a name, an address, or
+    /// none, which is also written as an empty host. The site of any other host is chosen by the request and not known here,
+    /// so it must not differ from any.
     pub(crate) fn permits(&self, shown: usize, host: Option<&str>) -> bool {
-        if host.is_none_or(is_name) {
-            return self.is_interchangeable(shown, self.choose_by_name(host).site);
-        }
-        (0..self.0.sites.len()).all(|site| self.is_interchangeable(shown, site))
+        let host = host.filter(|host| !host.is_empty());
+        let asked = match host {
+            Some(host) if is_address(host) => {
+                self.0.addresses.get(&host.to_ascii_lowercase()).copied().unwrap_or(self.0.default)
+            }
+            Some(host) if !is_name(host) => {
+                return (0..self.0.sites.len()).all(|site| self.is_interchangeable(shown, site));
+            }
+            name => self.choose_by_name(name).site,
+        };
+        self.is_interchangeable(shown, asked)
     }
 
     /// Returns true if a client whose handshake chose the site `shown` may send requests to the site `asked`: both have the
@@ -140,6 +154,11 @@ impl Acceptor {
         let (shown, asked) = (&self.0.sites[shown], &self.0.sites[asked]);
         shown.rules == asked.rules && shown.certificates == asked.certificates
     }
+}
+
+/// Returns true if a host is an address: four numbers, or an address in brackets (RFC 3986 §3.2.2). No wildcard covers it.
+fn is_address(host: &str) -> bool {
+    host.parse::<Ipv4Addr>().is_ok() || host.starts_with('[') && host.ends_with(']')
 }
 
 impl fmt::Debug for Acceptor {

@@ -40,6 +40,27 @@ pub enum Warning {
         /// The seconds until then.
         seconds: i64,
     },
+    /// A certificate of the chain behind the first is valid for less than [`EXPIRY_DAYS`], or not any more.
+    ChainExpires {
+        /// The file of the certificate, if it is in one.
+        path: Option<PathBuf>,
+        /// The position of the certificate in the file; the first has 1.
+        position: usize,
+        /// Its name.
+        subject: String,
+        /// The full days that are left; negative if it has expired.
+        days: i64,
+    },
+    /// Clients refuse the certificate unless the server proves that it is not revoked.
+    MustStaple {
+        /// The file of the certificate, if it is in one.
+        path: Option<PathBuf>,
+    },
+    /// The certificate is for something else than servers, such as for clients.
+    NotForServers {
+        /// The file of the certificate, if it is in one.
+        path: Option<PathBuf>,
+    },
     /// The certificate has a common name only.
     CommonNameOnly {
         /// The file of the certificate, if it is in one.
@@ -88,6 +109,20 @@ pub fn check_pair(pair: &Pair, now: i64) -> Vec<Warning> {
     if pair.not_before() > now {
         let seconds = pair.not_before().saturating_sub(now);
         warnings.push(Warning::NotYetValid { path: path(), seconds });
+    }
+    for (link, position) in pair.links.iter().zip(1..).skip(1) {
+        let left = link.not_after.saturating_sub(now);
+        // A root that has expired matters to no client, and one is never needed.
+        if left < EXPIRY_DAYS * DAY && link.issuer != link.subject {
+            let (subject, days) = (link.subject.clone(), left.div_euclid(DAY));
+            warnings.push(Warning::ChainExpires { path: path(), position, subject, days });
+        }
+    }
+    if pair.must_be_stapled() {
+        warnings.push(Warning::MustStaple { path: path() });
+    }
+    if !pair.is_for_servers() {
+        warnings.push(Warning::NotForServers { path: path() });
     }
     if pair.has_common_name_only() {
         warnings.push(Warning::CommonNameOnly { path: path() });
@@ -169,6 +204,30 @@ impl fmt::Display for Warning {
                 }
                 out.write_str(": check the clock of this machine")
             }
+            Self::ChainExpires { path, position, subject, days } => {
+                let file = file(path);
+                write!(out, "{file}: certificate {position} of the file ({subject}) ")?;
+                match days {
+                    ..0 => write!(out, "has expired")?,
+                    0 => write!(out, "expires within a day")?,
+                    days => write!(out, "expires in {}", Days(*days))?,
+                }
+                out.write_str(
+                    ", and clients refuse the connection then: ask the issuer for its new certificate",
+                )
+            }
+            Self::MustStaple { path } => write!(
+                out,
+                "{}: the certificate demands OCSP stapling, which this server does not do, so clients refuse the \
+                 connection: ask the issuer for one without \"must staple\"",
+                file(path)
+            ),
+            Self::NotForServers { path } => write!(
+                out,
+                "{}: the certificate is not for servers (extended key usage), so clients refuse the connection: \
+                 ask the issuer for one for servers",
+                file(path)
+            ),
             Self::CommonNameOnly { path } => write!(
                 out,
                 "{}: the certificate has its name as the common name only, which browsers refuse: \

@@ -158,6 +158,16 @@ impl Pair {
         self.certified.clone()
     }
 
+    /// Returns true if clients must refuse the certificate, because this server does not staple.
+    pub(crate) const fn must_be_stapled(&self) -> bool {
+        self.fields.must_be_stapled
+    }
+
+    /// Returns false if the certificate is only for something else than servers.
+    pub(crate) const fn is_for_servers(&self) -> bool {
+        self.fields.is_for_servers
+    }
+
     /// Returns true if the certificate says where that of its issuer is.
     pub(crate) const fn names_issuer(&self) -> bool {
         self.fields.names_issuer

@@ -12,6 +12,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::fault::{CERTIFICATES_MAX, Cause, Fault};
 
+/// U+FEFF in UTF-8, at the beginning of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The bytes of a file, and its path for messages.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
@@ -39,21 +42,23 @@ impl Sections {
         if source.bytes.len() > bytes_max {
             return Err(fault(Cause::FileTooLarge { bytes_max }));
         }
+        // Editors of some systems write it.
+        let bytes = source.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(source.bytes);
         let mut sections = Self {
             certificates: Vec::new(),
             key: None,
             revocation_lists: Vec::new(),
-            has_encrypted_key: lines(source.bytes).any(marks_encrypted_key),
+            has_encrypted_key: lines(bytes).any(marks_encrypted_key),
         };
-        if lines(source.bytes).any(is_joined) {
+        if lines(bytes).any(is_joined) {
             return Err(fault(Cause::JoinedLines));
         }
-        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(source.bytes) {
+        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(bytes) {
             match section {
                 Ok((kind, der)) => sections.push(kind, der),
                 // Lines of an encrypted key that say so are no base64.
                 Err(pem::Error::Base64Decode(_)) if sections.has_encrypted_key => {}
-                Err(error) => return Err(fault(cause(error, source.bytes))),
+                Err(error) => return Err(fault(cause(error, bytes))),
             }
             if sections.certificates.len() > CERTIFICATES_MAX {
                 return Err(fault(Cause::TooManyCertificates));

@@ -19,16 +19,16 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        Self::of(None, name)
+        Self::of(None, params(name, &[]))
     }
 
     /// One that `root` has issued a certificate for.
     pub(crate) fn below(root: &Self, name: &str) -> Self {
-        Self::of(Some(root), name)
+        Self::of(Some(root), params(name, &[]))
     }
 
-    fn of(root: Option<&Self>, name: &str) -> Self {
-        let mut params = params(name, &[]);
+    /// One with a name and a time of validity of its own.
+    pub(crate) fn of(root: Option<&Self>, mut params: CertificateParams) -> Self {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().unwrap();

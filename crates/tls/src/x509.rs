@@ -5,15 +5,21 @@ use core::net::IpAddr;
 
 use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
 use x509_cert::der::oid::db::DB;
-use x509_cert::der::oid::db::rfc5280::ID_AD_CA_ISSUERS;
+use x509_cert::der::oid::db::rfc5280::{
+    ANY_EXTENDED_KEY_USAGE, ID_AD_CA_ISSUERS, ID_KP_SERVER_AUTH,
+};
 use x509_cert::der::oid::db::rfc5912::{
     ID_EC_PUBLIC_KEY, RSA_ENCRYPTION, SECP_256_R_1, SECP_384_R_1, SECP_521_R_1,
 };
 use x509_cert::der::oid::db::rfc8410::ID_ED_25519;
 use x509_cert::der::{Decode, Error, ErrorKind, Reader, SliceReader};
 use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{AuthorityInfoAccessSyntax, SubjectAltName};
+use x509_cert::ext::pkix::{AuthorityInfoAccessSyntax, ExtendedKeyUsage, SubjectAltName};
+use x509_cert::time::Time;
 use x509_cert::{Certificate, SubjectPublicKeyInfo, TbsCertificate, Version};
+
+/// The extension "TLS feature", which asks for stapling (RFC 7633 §4). Its only value in use is that.
+const TLS_FEATURE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.1.24");
 
 /// The kinds of keys that certificates may have. The first that a client can verify is the best for it: the order is that of
 /// the server's work for a signature.
@@ -40,11 +46,13 @@ pub enum SubjectName {
     Ip(IpAddr),
 }
 
-/// The names at the ends of a link of a chain, as text: `CN=R3,O=Let's Encrypt,C=US`.
+/// A certificate of a chain: the names at the ends of the link as text, such as `CN=R3,O=Let's Encrypt,C=US`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) subject: String,
     pub(crate) issuer: String,
+    /// In seconds since 1970.
+    pub(crate) not_after: i64,
 }
 
 /// The fields of the certificate of a server.
@@ -60,6 +68,10 @@ pub(crate) struct Fields {
     pub(crate) algorithm: Algorithm,
     /// True if it says where the certificate of its issuer can be found, as those of public authorities do.
     pub(crate) names_issuer: bool,
+    /// True if clients must refuse it unless the server proves that it is not revoked (RFC 7633).
+    pub(crate) must_be_stapled: bool,
+    /// False if it says what it is for, and servers are not among that (RFC 5280 §4.2.1.12).
+    pub(crate) is_for_servers: bool,
 }
 
 /// The reason why a certificate is refused.
@@ -79,9 +91,6 @@ impl Fields {
             return Err(Refused::Version1);
         }
         let (names, is_common_name) = names(certificate)?;
-        let seconds = |time: x509_cert::time::Time| {
-            i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
-        };
         Ok(Self {
             names,
             is_common_name,
@@ -89,6 +98,8 @@ impl Fields {
             not_after: seconds(certificate.validity().not_after),
             algorithm: algorithm(certificate.subject_public_key_info())?,
             names_issuer: names_issuer(certificate),
+            must_be_stapled: has_extension(certificate, TLS_FEATURE),
+            is_for_servers: is_for_servers(certificate),
         })
     }
 }
@@ -100,6 +111,7 @@ impl Link {
         Ok(Self {
             subject: certificate.subject().to_string(),
             issuer: certificate.issuer().to_string(),
+            not_after: seconds(certificate.validity().not_after),
         })
     }
 }
@@ -160,6 +172,22 @@ fn subject_name(name: &GeneralName) -> Option<SubjectName> {
         }
         _ => None,
     }
+}
+
+fn seconds(time: Time) -> i64 {
+    i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
+}
+
+fn has_extension(certificate: &TbsCertificate, id: ObjectIdentifier) -> bool {
+    certificate.extensions().is_some_and(|all| all.iter().any(|one| one.extn_id == id))
+}
+
+/// Returns false if the certificate is only for something else than servers. A field that cannot be read says nothing.
+fn is_for_servers(certificate: &TbsCertificate) -> bool {
+    let field = certificate.get_extension::<ExtendedKeyUsage>();
+    field.ok().flatten().is_none_or(|(_, ExtendedKeyUsage(list))| {
+        list.iter().any(|purpose| [ID_KP_SERVER_AUTH, ANY_EXTENDED_KEY_USAGE].contains(purpose))
+    })
 }
 
 /// Returns true if the certificate says where that of its issuer is. The field has no other use here: one that cannot be

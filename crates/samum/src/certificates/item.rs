@@ -7,6 +7,7 @@ use tls::check::{Warning, check_key_mode, check_pair};
 use tls::{CRL_BYTES_MAX, Clients, FILE_BYTES_MAX, Fault, Pair, Source};
 
 use super::files::{self, Content, Marks};
+use super::text;
 use config::{TlsClients, TlsFiles};
 
 /// Files that are read together. Sites may share them.
@@ -31,6 +32,8 @@ pub(super) struct Read {
     pub(super) marks: Vec<Option<Marks>>,
     /// Some if others can read the key.
     open_key: Option<Warning>,
+    /// Some if the files have a pair that is valid from this time on, in seconds since 1970, and `value` is the one before.
+    pub(super) valid_from: Option<i64>,
 }
 
 /// The reason why an item cannot be used.
@@ -82,7 +85,7 @@ impl Item {
                 (Value::Clients(clients), None)
             }
         };
-        Ok(Read { value, marks, open_key })
+        Ok(Read { value, marks, open_key, valid_from: None })
     }
 }
 
@@ -101,6 +104,16 @@ impl Read {
             Value::Clients(clients) => Some(clients),
             Value::Pair(_) => None,
         }
+    }
+
+    /// The reason against a pair that is not valid now, and the time from which it is, if that comes. `now` is in seconds
+    /// since 1970.
+    pub(super) fn untimely(&self, now: i64) -> Option<(String, Option<i64>)> {
+        let pair = self.pair()?;
+        if pair.not_after() < now {
+            return Some((text::expired(pair), None));
+        }
+        (now < pair.not_before()).then(|| (text::not_valid_yet(pair), Some(pair.not_before())))
     }
 
     /// Warnings for the operator about it. `now` is in seconds since 1970.

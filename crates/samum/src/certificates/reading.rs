@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tls::check::{EXPIRY_DAYS, Warning, check_hosts};
 use tls::{Pair, SiteTls};
 
-use super::item::{Item, Read};
+use super::item::{Item, Read, Value};
 use super::plan::{self, Shown, Site};
 use super::text;
 use config::file::{Errors, Loaded};
@@ -27,23 +27,50 @@ pub(crate) struct Reading {
     pub(crate) said: Vec<String>,
     /// Probable mistakes.
     pub(crate) warnings: Vec<Message>,
+    /// Pairs of before that stay, because those of their files are not valid now.
+    pub(super) kept: usize,
+}
+
+/// What a reading before has, for the next.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    pub(super) made: Made,
+    pub(super) pairs: HashMap<Item, Arc<Pair>>,
 }
 
 impl Reading {
-    /// Reads the files of all sites that have a listener with TLS. `before` has pairs that were made earlier. `now` is in
-    /// seconds since 1970.
+    /// Reads the files of the first configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn first(loaded: &Loaded, now: i64) -> Result<Self, Errors> {
+        Self::new(loaded, &Before::default(), now)
+    }
+
+    /// Reads the files of all sites that have a listener with TLS. `before` has pairs that were made earlier, and those that
+    /// are shown, which stay if those of their files are not valid now. `now` is in seconds since 1970.
     ///
     /// # Errors
     ///
     /// All errors of the files, with their lines.
-    pub(crate) fn new(loaded: &Loaded, before: &Made, now: i64) -> Result<Self, Errors> {
+    pub(super) fn new(loaded: &Loaded, before: &Before, now: i64) -> Result<Self, Errors> {
         let mut reading = Self { sites: plan::sites(&loaded.config), ..Self::default() };
         let mut errors = Vec::new();
         for index in 0..reading.sites.len() {
             for item in items(&reading.sites[index]) {
                 let Entry::Vacant(entry) = reading.items.entry(item) else { continue };
                 match entry.key().read() {
-                    Ok(read) => {
+                    Ok(mut read) => {
+                        let pair = before.pairs.get(entry.key());
+                        let pair = pair.filter(|pair| text::is_valid(pair, now));
+                        if let (Some(pair), Some((why, valid_from))) = (pair, read.untimely(now)) {
+                            read.valid_from = valid_from;
+                            read.value = Value::Pair(Arc::clone(pair));
+                            reading.kept += 1;
+                            let why = text::not_renewed(&reading.sites[index].name, &why);
+                            reading.warnings.push(loaded.warning(&thing(entry.key()), &why));
+                        }
                         let warnings = read.warnings(now).into_iter();
                         let warnings = warnings.map(|it| match &it {
                             Warning::OpenKey { path, .. } => {
@@ -60,7 +87,7 @@ impl Reading {
                     }
                 }
             }
-            if let Err(why) = reading.make(index, before, now) {
+            if let Err(why) = reading.make(index, &before.made, now) {
                 errors.extend(Errors::from(why).0);
             }
         }
@@ -111,6 +138,12 @@ impl Reading {
         }
         let pairs = items(site).filter_map(|item| self.items.get(&item)?.pair().cloned());
         pairs.collect()
+    }
+
+    /// What the next reading needs of this one.
+    pub(super) fn before(&self) -> Before {
+        let pair = |(item, read): (&Item, &Read)| Some((item.clone(), Arc::clone(read.pair()?)));
+        Before { made: self.made.clone(), pairs: self.items.iter().filter_map(pair).collect() }
     }
 
     /// A site in the form for handshakes.

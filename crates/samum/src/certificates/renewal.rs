@@ -26,10 +26,19 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The marks of the files of an item.
 type Marks = Vec<Option<files::Marks>>;
 
+/// An item that is looked at.
+struct Watched {
+    item: Item,
+    /// From the marks with which it was read on.
+    watch: Watch<Marks>,
+    /// The time at which the pair that its files have becomes valid, in seconds since 1970.
+    valid_from: Option<i64>,
+}
+
 /// The items to look at.
 enum Items {
-    /// Those of a configuration that is new to the thread, with the marks with which they were read.
-    New { generation: u64, items: Vec<(Item, Marks)> },
+    /// Those of a configuration that is new to the thread.
+    New { generation: u64, items: Vec<Watched> },
     /// Those of before.
     Same,
     /// None, so the thread ends.
@@ -39,44 +48,48 @@ enum Items {
 /// Renews certificates as long as the configuration names files.
 pub(super) fn renew(certificates: &Certificates) {
     let mut known = None;
-    let mut watches: Vec<(Item, Watch<Marks>)> = Vec::new();
+    let mut all: Vec<Watched> = Vec::new();
     loop {
         match certificates.items(known) {
             Items::New { generation, items } => {
                 known = Some(generation);
-                let items = items.into_iter();
-                watches = items.map(|(item, marks)| (item, Watch::new(marks))).collect();
+                all = items;
             }
             Items::Same => {}
             Items::None => return,
         }
-        let batches = u32::try_from(watches.len().div_ceil(LOOKS_MAX)).unwrap_or(u32::MAX);
+        let batches = u32::try_from(all.len().div_ceil(LOOKS_MAX)).unwrap_or(u32::MAX);
         let pause = (PERIOD / batches.max(1)).max(PAUSE_MIN);
         let mut changed = Vec::new();
-        for batch in watches.chunks_mut(LOOKS_MAX) {
+        for batch in all.chunks_mut(LOOKS_MAX) {
             thread::sleep(pause);
-            for (item, watch) in batch {
-                if watch.handle(item.marks()) {
-                    changed.push(item.clone());
+            for watched in batch {
+                let is_time = watched.valid_from.is_some_and(|time| time <= now());
+                if watched.watch.handle(watched.item.marks()) || is_time {
+                    changed.push(read(watched));
                 }
             }
         }
         if let (false, Some(generation)) = (changed.is_empty(), known) {
-            certificates.show(generation, changed.into_iter().map(read).collect());
+            certificates.show(generation, changed);
         }
     }
 }
 
-/// Reads an item again. A certificate that has expired is not used.
-fn read(item: Item) -> (Item, Result<Read, String>) {
-    let read = match item.read() {
-        Ok(read) => match read.pair().filter(|pair| pair.not_after() < now()) {
-            Some(pair) => Err(text::expired(pair)),
+/// Reads an item again. A certificate that is not valid now is not used; one whose time comes is read again then.
+fn read(watched: &mut Watched) -> (Item, Result<Read, String>) {
+    watched.valid_from = None;
+    let read = match watched.item.read() {
+        Ok(read) => match read.untimely(now()) {
+            Some((why, valid_from)) => {
+                watched.valid_from = valid_from;
+                Err(why)
+            }
             None => Ok(read),
         },
         Err(problem) => Err(problem.text),
     };
-    (item, read)
+    (watched.item.clone(), read)
 }
 
 impl Certificates {
@@ -91,7 +104,11 @@ impl Certificates {
         if known == Some(*generation) {
             return Items::Same;
         }
-        let items = reading.items.iter().map(|(item, read)| (item.clone(), read.marks.clone()));
+        let items = reading.items.iter().map(|(item, read)| Watched {
+            item: item.clone(),
+            watch: Watch::new(read.marks.clone()),
+            valid_from: read.valid_from,
+        });
         Items::New { generation: *generation, items: items.collect() }
     }
 

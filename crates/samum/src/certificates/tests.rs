@@ -93,10 +93,10 @@ fn a_self_signed_certificate_is_made_once_for_its_hosts() {
     let now = now();
     let said = |reading: &Reading| reading.said.len();
     let digest = |reading: &Reading, site: usize| reading.pairs(&reading.sites[site])[0].digest();
-    let first = Reading::new(&loaded(&["a", "b"]), &HashMap::new(), now).unwrap();
+    let first = Reading::first(&loaded(&["a", "b"]), now).unwrap();
     assert_eq!(said(&first), 2);
     assert_ne!(digest(&first, 0), digest(&first, 1));
-    let again = Reading::new(&loaded(&["b", "a", "a"]), &first.made, now).unwrap();
+    let again = Reading::new(&loaded(&["b", "a", "a"]), &first.before(), now).unwrap();
     assert_eq!(said(&again), 0);
     assert_eq!(
         [0, 1, 2].map(|site| digest(&again, site)),
@@ -104,7 +104,7 @@ fn a_self_signed_certificate_is_made_once_for_its_hosts() {
     );
     // One that expires soon is not kept.
     let later = now + 340 * 24 * 60 * 60;
-    let later = Reading::new(&loaded(&["a"]), &again.made, later).unwrap();
+    let later = Reading::new(&loaded(&["a"]), &again.before(), later).unwrap();
     assert_eq!(said(&later), 1);
     assert_ne!(digest(&later, 0), digest(&first, 0));
 }
@@ -126,7 +126,7 @@ fn of_many_errors_the_first_are_shown() {
         let files = config::TlsFiles::new(format!("/nonexistent/{number}.pem").into(), None);
         site.tls = Some(Tls { pairs: vec![files], ..Tls::default() });
     }
-    let Errors(errors) = Reading::new(&loaded, &HashMap::new(), now()).err().unwrap();
+    let Errors(errors) = Reading::first(&loaded, now()).err().unwrap();
     let lines: Vec<_> = errors.iter().map(|error| &*error.line).collect();
     assert_eq!(lines.len(), 51);
     assert_eq!(lines[49], "error: cannot read /nonexistent/49.pem: there is no such file");

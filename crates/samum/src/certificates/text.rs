@@ -72,6 +72,11 @@ pub(super) fn clients_not_renewed(sites: &str, why: &str) -> String {
     )
 }
 
+/// Returns true if a certificate is valid now. `now` is in seconds since 1970.
+pub(super) fn is_valid(pair: &Pair, now: i64) -> bool {
+    (pair.not_before()..=pair.not_after()).contains(&now)
+}
+
 /// The reason against a certificate that has expired.
 pub(super) fn expired(pair: &Pair) -> String {
     let day = day(pair.not_after());
@@ -79,6 +84,14 @@ pub(super) fn expired(pair: &Pair) -> String {
         Some(path) => format!("{}: the certificate expired on {day}: renew it", path.display()),
         None => format!("the certificate expired on {day}"),
     }
+}
+
+/// The reason against a certificate whose time comes.
+pub(super) fn not_valid_yet(pair: &Pair) -> String {
+    let time = date::rfc3339(pair.not_before());
+    let time = String::from_utf8_lossy(&time);
+    let path = pair.path().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+    format!("{path}the certificate is valid from {time} on, and is shown then")
 }
 
 /// The names of sites: the first, and the number of the others.

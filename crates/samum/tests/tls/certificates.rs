@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::panic::{catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
 use testkit::{Content, Server, Tree, skip};
@@ -252,6 +252,52 @@ fn files_that_cannot_be_used_leave_the_certificate_of_before() {
         let shown = lines.concat();
         let is_secret = |line: &str| !line.starts_with("-----") && shown.contains(line);
         assert!(!next.key.lines().any(is_secret), "a key is never shown: {lines:#?}");
+    });
+}
+
+/// A pair whose time comes is shown then, however long nobody touches its files.
+#[test]
+fn a_reload_keeps_a_valid_pair_until_the_next_is_valid() {
+    on_both_drivers_at_once(|driver| {
+        let authority = Authority::new();
+        let tree = Tree::new().file("www/index.html", "here");
+        let old = authority.issue(&["a.example"]);
+        old.put(&tree, "live");
+        let server = serve_config(&tree, &config(driver, LIVE, ""));
+        let address = tcp_address(&server);
+        let expired = authority.issue_with(&["a.example"], |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2020, 3, 1);
+        });
+        let early = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            authority.issue_with(&["a.example"], |params| {
+                params.not_before = rcgen::date_time_ymd(1970, 1, 1) + now + SOON;
+            })
+        };
+        let still_old = |why: &str| {
+            let output = reload(&tree);
+            assert!(output.status.success(), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains(why), "{output:?}");
+            assert_eq!(authority.seen(address, "a.example"), old.der, "{why}");
+        };
+        let comes = |der: &CertificateDer<'_>| {
+            assert!(wait_until(2 * SOON, || authority.seen(address, "a.example") == *der));
+        };
+        expired.put(&tree, "live");
+        still_old("the certificate expired on 2020-03-01");
+        let next = early();
+        next.put(&tree, "live");
+        still_old("the certificate is valid from ");
+        comes(&next.der);
+        // Without a reload.
+        let last = early();
+        last.put(&tree, "live");
+        let line =
+            server.wait_for_stderr("was not renewed, and the one before is still shown", SOON);
+        assert!(line.is_some(), "{:#?}", server.stderr());
+        assert_eq!(authority.seen(address, "a.example"), next.der);
+        comes(&last.der);
     });
 }
 

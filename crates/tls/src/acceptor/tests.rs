@@ -491,12 +491,28 @@ fn sites_with_the_same_rules_and_certificates_are_interchangeable() {
             assert_eq!(acceptor.is_interchangeable(shown, asked), expected, "{shown} {asked}");
         }
         // The site of a request for these is not known, so it may be another one than the default.
-        for host in ["192.0.2.1", "-x.e.test", "x..e.test", "a b", ""] {
+        for host in ["-x.e.test", "x..e.test", "a b", "192.0.2.1."] {
             assert!(!acceptor.permits(shown, Some(host)), "{shown} {host}");
+        }
+        // No site has these, so they are for the default site, as they are without TLS.
+        for host in ["192.0.2.1", "[2001:db8::1]", "[::1%25eth0]", ""] {
+            assert_eq!(acceptor.permits(shown, Some(host)), shown < 2, "{shown} {host}");
         }
     }
     assert!(acceptor.permits(0, None) && acceptor.permits(0, Some("b.test")));
     assert!(!acceptor.permits(0, Some("e.test")));
+    // No client names an address in its handshake, but some ask for one.
+    let here = ["192.0.2.1", "[2001:db8::1]"];
+    let acceptor = Acceptor::new(
+        vec![site(&["a.test"], &[&one]), site(&here, &[&two])],
+        0,
+        &TicketKeys::new(),
+    );
+    let acceptor = acceptor.unwrap();
+    for host in ["192.0.2.1", "[2001:DB8::1]"] {
+        assert!(!acceptor.permits(0, Some(host)) && acceptor.permits(1, Some(host)), "{host}");
+    }
+    assert!(acceptor.permits(0, Some("192.0.2.2")) && !acceptor.permits(1, Some("192.0.2.2")));
     // All sites are alike.
     let sites = vec![site(&["a.test"], &[&one]), site(&["b.test"], &[&one])];
     let acceptor = Acceptor::new(sites, 0, &TicketKeys::new()).unwrap();

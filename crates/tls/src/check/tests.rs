@@ -1,6 +1,9 @@
 use std::sync::Arc;
 
-use rcgen::{CertificateParams, CustomExtension, PKCS_ECDSA_P256_SHA256, date_time_ymd};
+use rcgen::{
+    CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    date_time_ymd,
+};
 
 use super::*;
 use crate::testing::{Authority, pair, params, read, self_signed};
@@ -144,6 +147,55 @@ fn chains_lead_from_each_certificate_to_its_issuer() {
           add the intermediate certificates to the file"
         ]
     );
+}
+
+#[test]
+fn a_chain_is_as_old_as_its_oldest_certificate() {
+    let until = |name: &str, day| {
+        let mut params = params(name, &[]);
+        params.not_after = date_time_ymd(2026, 7, day);
+        params
+    };
+    let old_root = Authority::of(None, until("root", 2));
+    let between = Authority::of(Some(&old_root), until("between", 11));
+    let (certificate, key) = between.issue(&params("it", &["it.example"]));
+    let key = key.serialize_pem();
+    let chain = [&certificate[..], &between.certificate, &old_root.certificate, &key];
+    let pair = read(&chain).unwrap();
+    for (now, expected) in [
+        (NOW, "expires in 9 days"),
+        (NOW + 9 * DAY, "expires within a day"),
+        (NOW + 10 * DAY, "has expired"),
+    ] {
+        let expected = format!(
+            "pair.pem: certificate 2 of the file (CN=between) {expected}, and clients refuse the connection then: \
+             ask the issuer for its new certificate"
+        );
+        assert_eq!(texts(check_pair(&pair, now)), [expected]);
+    }
+    assert!(check_pair(&pair, NOW - 60 * DAY).is_empty());
+}
+
+#[test]
+fn certificates_that_clients_refuse_here_are_named() {
+    let mut stapled = params("it", &["it.example"]);
+    // The only feature is status_request.
+    let feature =
+        CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 24], vec![0x30, 3, 2, 1, 5]);
+    stapled.custom_extensions.push(feature);
+    let text = texts(check_pair(&made(&stapled), NOW)).concat();
+    assert!(text.contains("demands OCSP stapling"), "{text}");
+    for (purposes, is_named) in [
+        (&[][..], false),
+        (&[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth], false),
+        (&[ExtendedKeyUsagePurpose::Any], false),
+        (&[ExtendedKeyUsagePurpose::ClientAuth], true),
+    ] {
+        let mut params = params("it", &["it.example"]);
+        params.extended_key_usages = purposes.to_vec();
+        let text = texts(check_pair(&made(&params), NOW)).concat();
+        assert_eq!(text.contains("is not for servers"), is_named, "{purposes:?}: {text}");
+    }
 }
 
 #[test]

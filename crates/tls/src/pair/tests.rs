@@ -74,6 +74,7 @@ fn keys_are_read_in_each_form_and_of_each_kind() {
             [&certificate[..], "", &key],
             [&key, "a remark\n", &certificate],
             [&certificate.replace('\n', "\r\n"), "", &key.replace('\n', "\r\n")],
+            [&format!("\u{feff}{certificate}"), "", &key],
             [&certificate, RSA_KEY_MARK, &key],
         ] {
             assert_eq!(read(&texts).unwrap().algorithm().to_string(), text);
@@ -92,11 +93,9 @@ fn a_chain_is_read_in_its_order() {
     let key = key.serialize_pem();
     let pair = read(&[&certificate, &between.certificate, &root.certificate, &key]).unwrap();
     assert_eq!(pair.certified().cert.len(), 3);
-    let link = |subject: &str, issuer: &str| Link {
-        subject: format!("CN={subject}"),
-        issuer: format!("CN={issuer}"),
-    };
-    assert_eq!(pair.links, [link("it", "between"), link("between", "root"), link("root", "root")]);
+    let links: Vec<_> =
+        pair.links.iter().map(|link| (link.subject.as_str(), link.issuer.as_str())).collect();
+    assert_eq!(links, [("CN=it", "CN=between"), ("CN=between", "CN=root"), ("CN=root", "CN=root")]);
 
     let fault = read(&[&between.certificate, &certificate, &key]).unwrap_err();
     assert_eq!(*fault.cause(), Cause::NotFirst { position: 2 });
