@@ -27,6 +27,8 @@ const BUFFER_MAX: usize = 1024 * 1024;
 const RETRY: Duration = Duration::from_millis(50);
 /// The pause between two tries to connect.
 const CONNECT_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two messages about lines that are dropped: a daemon may be too slow again and again.
+const TROUBLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The messages of one log.
 #[derive(Debug)]
@@ -40,7 +42,10 @@ pub(super) struct Datagrams {
     dropped: u64,
     /// The number of dropped messages that were reported.
     told: u64,
+    /// True if lines are being dropped, and a message has said so.
     troubled: bool,
+    /// The next message about lines that are dropped comes at this time or later.
+    trouble_at: Time,
     trouble: Option<String>,
 }
 
@@ -73,6 +78,7 @@ impl Datagrams {
             dropped: 0,
             told: 0,
             troubled: false,
+            trouble_at: Time::default(),
             trouble: None,
         }
     }
@@ -88,13 +94,13 @@ impl Datagrams {
         self.flush(now);
         if self.waiting.is_empty() {
             match self.send(message, now) {
-                Ok(()) => return,
+                Ok(()) => return self.recover(),
                 Err(error) if may_take_later(error) => {}
-                Err(error) => return self.drop_one(error),
+                Err(error) => return self.drop_one(error, now),
             }
         }
         if self.bytes + message.len() > BUFFER_MAX {
-            return self.drop_one(Errno::AGAIN);
+            return self.drop_one(Errno::AGAIN, now);
         }
         self.bytes += message.len();
         self.waiting.push_back(message.to_vec());
@@ -107,9 +113,13 @@ impl Datagrams {
             return;
         }
         self.retry_at = None;
+        let mut has_sent = false;
         while let Some(message) = self.waiting.pop_front() {
             match self.send(&message, now) {
-                Ok(()) => self.bytes -= message.len(),
+                Ok(()) => {
+                    self.bytes -= message.len();
+                    has_sent = true;
+                }
                 Err(error) if may_take_later(error) => {
                     self.waiting.push_front(message);
                     self.retry_at = Some(now + RETRY);
@@ -117,15 +127,24 @@ impl Datagrams {
                 }
                 Err(error) => {
                     self.bytes -= message.len();
-                    self.drop_one(error);
+                    has_sent = false;
+                    self.drop_one(error, now);
                 }
             }
         }
+        if has_sent {
+            self.recover();
+        }
+    }
+
+    /// The socket has taken a message, and none waits.
+    fn recover(&mut self) {
         if core::mem::take(&mut self.troubled) {
             let lost = self.dropped - self.told;
             self.told = self.dropped;
+            let lines = if lost == 1 { "line was" } else { "lines were" };
             let path = self.path.display();
-            self.trouble = Some(format!("logging to {path} again; {lost} lines were dropped"));
+            self.trouble = Some(format!("logging to {path} again; {lost} {lines} dropped"));
         }
     }
 
@@ -144,9 +163,11 @@ impl Datagrams {
         }
     }
 
-    fn drop_one(&mut self, error: Errno) {
+    fn drop_one(&mut self, error: Errno, now: Time) {
         self.dropped += 1;
-        if !core::mem::replace(&mut self.troubled, true) {
+        if !self.troubled && now >= self.trouble_at {
+            self.troubled = true;
+            self.trouble_at = now + TROUBLE_PAUSE;
             let why = if error == Errno::AGAIN {
                 "it takes no more messages".to_owned()
             } else {
@@ -155,8 +176,6 @@ impl Datagrams {
             let path = self.path.display();
             self.trouble = Some(format!("cannot log to {path}: {why}; dropping lines"));
         }
-        // The next look is at once, and says when the socket takes messages again.
-        self.retry_at.get_or_insert_with(Time::default);
     }
 
     /// The time of the next try.
@@ -233,8 +252,6 @@ mod tests {
             log.flush(now);
         }
         assert!(log.is_quiet() && log.dropped() == dropped);
-        now = now + RETRY;
-        log.flush(now);
         let again = format!("again; {dropped} lines were dropped");
         assert!(log.complaint().is_some_and(|text| text.ends_with(&again)));
     }
@@ -252,12 +269,29 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         log.add(b"lost", now);
         assert_eq!(log.dropped(), 1);
+        assert!(log.complaint().is_some_and(|text| text.contains("; dropping lines")));
+        // Neither a message more, nor one that it works, as long as it does not.
+        for _ in 0..3 {
+            now = now + CONNECT_PAUSE;
+            log.flush(now);
+            log.add(b"lost", now);
+            assert_eq!(log.complaint(), None);
+        }
         let daemon = UnixDatagram::bind(&path).unwrap();
         now = now + CONNECT_PAUSE;
         log.add(b"two", now);
         let mut room = [0; 10];
         assert_eq!(daemon.recv(&mut room).unwrap(), 3);
-        assert_eq!((&room[..3], log.dropped()), (&b"two"[..], 1));
+        assert_eq!((&room[..3], log.dropped()), (&b"two"[..], 4));
+        assert!(log.complaint().is_some_and(|text| text.ends_with("again; 4 lines were dropped")));
+        // It stops and starts all the time.
+        drop(daemon);
+        std::fs::remove_file(&path).unwrap();
+        log.add(b"lost", now);
+        assert_eq!(log.complaint(), None);
+        now = now + TROUBLE_PAUSE;
+        log.add(b"lost", now);
+        assert!(log.complaint().is_some_and(|text| text.contains("; dropping lines")));
         assert!(open(&directory.path().join("none")).is_err());
     }
 }
