@@ -98,6 +98,12 @@ impl RequestHeader {
         &self.name
     }
 
+    /// Returns true if upstreams do not get the field, even if the client sends it.
+    #[must_use]
+    pub fn is_left_out(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Its value as it was written.
     #[must_use]
     pub fn text(&self) -> &str {

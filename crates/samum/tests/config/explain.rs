@@ -196,3 +196,54 @@ fn the_certificates_of_clients_and_values_of_files_are_said_without_their_conten
         assert!(said.contains("redirect = \"…\"") && !said.contains("hidden-place"), "{said}");
     }
 }
+
+/// The URL's address has a listener, one field comes with `https` only, and another is only kept from an upstream.
+#[test]
+fn addresses_schemes_and_fields_that_are_kept_back_are_explained() {
+    let dir = Tree::new().file("www/a.txt", "a");
+    let path = dir.path().join("samum.toml");
+    let text = r#"
+        [server]
+        trusted-proxies = ["192.0.2.1"]
+
+        [[site]]
+        listen = ["127.0.0.1:8743"]
+        hosts = ["y.example"]
+        [[site.route]]
+        status = 404
+
+        [[site]]
+        listen = ["[::1]:8743", { address = "[::1]:8443", tls = true }]
+        hosts = ["x.example"]
+        tls = "self-signed"
+        hsts = "1d"
+        [[site.route]]
+        files = "www"
+        [[site.route]]
+        path = "/api/"
+        proxy = ["http://127.0.0.1:1"]
+
+        [[site]]
+        listen = ["[::1]:8744"]
+        [[site.route]]
+        proxy = ["http://127.0.0.1:1"]
+        request-headers = { X-Subject = "$tls-client", X-None = "" }
+    "#;
+    fs::write(&path, text).unwrap();
+    let config = path.to_str().unwrap();
+    let secure = "Strict-Transport-Security: max-age=86400";
+    let told = &["--from", "192.0.2.1", "-H", "X-Forwarded-Proto: https"][..];
+    for (url, more, expected, missing) in [
+        ("http://[::1]:8743/a.txt", &[][..], &["listener      [::1]:8743", "200 OK"][..], secure),
+        ("http://127.0.0.1:8743/a.txt", &[], &["listener      127.0.0.1:8743", "404"], secure),
+        ("https://x.example:8443/a.txt", &[], &["200 OK", secure], "proxy"),
+        ("http://[::1]:8743/a.txt", told, &[secure], "proxy"),
+        ("http://[::1]:8743/api/", &[], &["sends         no X-Subject, whatever"], "X-None"),
+        ("http://[::1]:8744/", &[], &["X-Subject = …", "no X-None, whatever"], "no X-Subject"),
+    ] {
+        let (code, shown, error) = explain(&[&["--config", config, url][..], more].concat());
+        assert_eq!((code, &error[..]), (Some(0), ""), "{url}");
+        assert!(expected.iter().all(|text| shown.contains(text)), "{url}: {shown}");
+        assert!(!shown.contains(missing), "{url}: {shown}");
+    }
+}

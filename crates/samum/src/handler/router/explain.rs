@@ -15,12 +15,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Coding, Head, ResponseHead, Status, Target};
+use http::{Coding, FieldSection, Head, ResponseHead, Status, Target};
 use http1::Limits;
 use http1::write::{ConnectionOption, Wire, response_head};
 use ring::{Choice, Ring, Silences};
 use rustix::fs::{Mode, OFlags, open};
 
+use super::admit::told_scheme;
 use super::advance::{advance, begin, refuse};
 use super::answer::{Outcome, add_fields, fixed_response, refused};
 use super::asked::Asked;
@@ -31,11 +32,12 @@ use crate::guard::Refusal;
 use crate::handler::{Request, Response, Ticket, files, page};
 use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec};
 use config::route::RouteId;
-use config::site::SiteId;
+use config::site::{SiteId, without_port};
 use config::text::plain;
-use config::{Action, Cgi, Fastcgi, Peers, TlsClients};
+use config::{Action, Address, Cgi, Fastcgi, Peers, TlsClients};
 use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
 use session::context::Context;
+use session::fields;
 use session::forwarded::Scheme;
 use session::network::{Handshake, Origin};
 use session::page::bare;
@@ -71,13 +73,17 @@ pub(crate) struct Parts {
 
 /// The explanation: a name and a text on each line. Nothing in it acts on a terminal.
 #[derive(Debug, Default)]
-struct Explanation(String);
+struct Explanation {
+    text: String,
+    /// True if the client asks with `https`, as far as the server knows.
+    is_https: bool,
+}
 
 impl Explanation {
     fn say(&mut self, name: &str, text: impl Display) {
         let text = text.to_string();
         // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{name:COLUMN$}{}", plain(&text));
+        let _ = writeln!(self.text, "{name:COLUMN$}{}", plain(&text));
     }
 }
 
@@ -155,6 +161,8 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         origin.set_handshake(Rc::new(Named(parts.host.clone())));
     }
     let request = Request { head, ticket: TICKET, origin: &origin, is_again: false, is_next: true };
+    let told = told_scheme(&shell, &request, &serving);
+    out.is_https = told.unwrap_or(parts.scheme) == Scheme::Https;
     let mut name = Vec::new();
     let (destination, next);
     if let Some(outcome) = turned_away(&shell, &request, &serving, site) {
@@ -174,7 +182,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     }
     let ground = Ground { serving: &serving, destination };
     follow(&mut out, &mut shell, ground, head, next);
-    Ok(snapshot.secrets().conceal(&out.0).into_owned())
+    Ok(snapshot.secrets().conceal(&out.text).into_owned())
 }
 
 /// Says which certificates clients are asked for.
@@ -208,11 +216,18 @@ fn listener_of(
     let all: Vec<_> = listeners.filter(|(_, listen)| listen.tls == is_tls).collect();
     let lists = |number: u32| snapshot.lists(number, head);
     let has_port = |listen: &config::Listen| listen.address.port() == Some(port);
-    // The port of the URL decides first. If no listener has this port (behind a proxy, or with port 0), the host
-    // decides.
+    let host = str::from_utf8(without_port(parts.host.as_bytes())).unwrap_or_default();
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    let has_address = |listen: &config::Listen| match listen.address {
+        Address::Ip(address) => Some(address.ip()) == ip,
+        Address::Unix(_) => false,
+    };
+    // The port of the URL decides first, with its address. If no listener has this port (behind a proxy, or with port 0),
+    // the host decides.
     let chosen = all
         .iter()
-        .find(|(number, listen)| has_port(listen) && lists(*number))
+        .find(|(_, listen)| has_port(listen) && has_address(listen))
+        .or_else(|| all.iter().find(|(number, listen)| has_port(listen) && lists(*number)))
         .or_else(|| all.iter().find(|(_, listen)| has_port(listen)))
         .or_else(|| all.iter().find(|(number, _)| lists(*number)))
         .or_else(|| all.first());
@@ -531,7 +546,12 @@ fn say_upstream(out: &mut Explanation, Ground { serving, destination }: Ground<'
     let Some(route) = destination.route.map(|id| serving.route(id)) else { return };
     let Some(upstream) = route.action.upstream() else { return };
     say_servers(out, upstream);
-    say_names(out, "sends", route.request_headers.iter().map(|field| field.name()));
+    let (removed, sent): (Vec<_>, Vec<_>) =
+        route.request_headers.iter().partition(|field| field.is_left_out());
+    say_names(out, "sends", sent.iter().map(|field| field.name()));
+    for field in removed {
+        out.say("sends", format_args!("no {}, whatever the client sends", field.name()));
+    }
 }
 
 fn say_servers(out: &mut Explanation, upstream: &config::Upstream) {
@@ -570,11 +590,17 @@ fn say_response(
     if matches!(outcome, Outcome::Paged(_)) {
         out.say("", "with the page of the route for this status (errors)");
     }
+    let hsts = serving.hsts(destination.site).filter(|_| out.is_https);
+    let hsts = hsts.filter(|_| !fields::has_hsts(&made.head)).cloned();
     let wire = Wire { connection: ConnectionOption::Unsaid, chunked: false };
     let mut bytes = Vec::new();
     response_head(&made.head, &cx.date, wire, &mut bytes);
     for line in String::from_utf8_lossy(&bytes).lines().skip(1).filter(|line| !line.is_empty()) {
         out.say("", line);
+    }
+    for (name, value) in hsts.iter().flat_map(FieldSection::fields) {
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        out.say("", format_args!("{name}: {value}"));
     }
 }
 
