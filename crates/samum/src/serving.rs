@@ -91,6 +91,12 @@ impl Serving {
         self.snapshot.listener(listener)?.hosts.listed(host, site)
     }
 
+    /// Returns true if some site has `https = "redirect"` or `hsts`, or some proxy is believed.
+    #[inline]
+    pub(crate) fn has_sender_rules(&self) -> bool {
+        self.snapshot.has_sender_rules
+    }
+
     /// Returns true if some site has `https = "redirect"` or `hsts`.
     #[inline]
     pub(crate) fn has_scheme_rules(&self) -> bool {

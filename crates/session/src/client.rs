@@ -31,10 +31,9 @@ pub struct Sender {
     pub peer: Option<IpAddr>,
     /// True if the peer is a proxy that is believed.
     pub is_trusted: bool,
-    /// The client: the peer, or the one that the peer names if it is believed.
+    /// The client: the peer, or the one that the peer names if it is believed. It is the peer if the fields of the request
+    /// name different clients; such a request is refused.
     pub client: Option<IpAddr>,
-    /// True if the fields of the request name different clients. The client is the peer then.
-    pub is_forged: bool,
     /// The scheme that the peer itself has used.
     pub own_scheme: Scheme,
     /// The scheme that the client has asked for, if the peer is believed and says it.
@@ -111,7 +110,6 @@ impl Proxies {
             peer,
             is_trusted: self.trusts(peer),
             client: client.unwrap_or(peer),
-            is_forged: client.is_err(),
             own_scheme,
             told_scheme: self.told_scheme(peer, head),
         }
@@ -146,21 +144,20 @@ mod tests {
         let address = |text: &str| text.parse::<IpAddr>().ok();
         let proxies = Proxies::new(&["10.0.0.0/8".parse().unwrap(), Peers::Unix]);
         let (http, https) = (Scheme::Http, Scheme::Https);
-        for (peer, own, fields, client, is_forged, scheme) in [
-            ("192.0.2.1", http, "", "192.0.2.1", false, http),
-            ("192.0.2.1", https, "X-Forwarded-Proto: http\r\n", "192.0.2.1", false, https),
-            ("192.0.2.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "192.0.2.1", false, http),
-            ("10.0.0.1", http, "", "10.0.0.1", false, http),
-            ("10.0.0.1", https, "", "10.0.0.1", false, https),
-            ("10.0.0.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "1.1.1.1", false, https),
-            ("10.0.0.1", https, "X-Forwarded-Proto: http\r\n", "10.0.0.1", false, http),
-            ("unix", http, "X-Forwarded-For: 1.1.1.1\r\n", "1.1.1.1", false, http),
+        for (peer, own, fields, client, scheme) in [
+            ("192.0.2.1", http, "", "192.0.2.1", http),
+            ("192.0.2.1", https, "X-Forwarded-Proto: http\r\n", "192.0.2.1", https),
+            ("192.0.2.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "192.0.2.1", http),
+            ("10.0.0.1", http, "", "10.0.0.1", http),
+            ("10.0.0.1", https, "", "10.0.0.1", https),
+            ("10.0.0.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "1.1.1.1", https),
+            ("10.0.0.1", https, "X-Forwarded-Proto: http\r\n", "10.0.0.1", http),
+            ("unix", http, "X-Forwarded-For: 1.1.1.1\r\n", "1.1.1.1", http),
             (
                 "10.0.0.1",
                 http,
                 "Forwarded: for=1.1.1.1;proto=https\r\nX-Forwarded-For: 2.2.2.2\r\n",
                 "10.0.0.1",
-                true,
                 https,
             ),
         ] {
@@ -168,8 +165,8 @@ mod tests {
             let parsed = http1::parse(text.as_bytes(), &Limits::DEFAULT).unwrap();
             let (request, _) = parsed.unwrap();
             let sender = proxies.sender_of(address(peer), own, &request.head);
-            let found = (sender.client, sender.is_forged, sender.scheme());
-            assert_eq!(found, (address(client), is_forged, scheme), "{peer} {fields}");
+            let found = (sender.client, sender.scheme());
+            assert_eq!(found, (address(client), scheme), "{peer} {fields}");
             assert_eq!((sender.peer, sender.own_scheme), (address(peer), own));
             assert_eq!(sender.is_trusted, peer != "192.0.2.1");
         }

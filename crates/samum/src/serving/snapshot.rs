@@ -58,6 +58,8 @@ pub struct Snapshot {
     pub(super) inner: Vec<Inner>,
     /// True if some site has `https = "redirect"` or `hsts`.
     pub(super) has_scheme_rules: bool,
+    /// The same, or some proxy is believed.
+    pub(super) has_sender_rules: bool,
     pub(super) routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -242,6 +244,8 @@ impl Snapshot {
             sites: Vec::new(),
             inner: Vec::new(),
             has_scheme_rules: config.sites.iter().any(has_scheme_rules),
+            has_sender_rules: !config.server.trusted_proxies.is_empty()
+                || config.sites.iter().any(has_scheme_rules),
             routes: Vec::new(),
             roots: Vec::new(),
             trees: Vec::new(),

@@ -1,7 +1,9 @@
 //! Listeners: addresses that are in use, forbidden, or of another family.
 
 use core::net::Ipv6Addr;
+use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
@@ -13,13 +15,12 @@ use testkit::{
 use super::outcome;
 use crate::common::{
     SAMUM, SOON, as_nobody, ask, command, connect, joined, on_both_drivers, request, serve,
-    wait_until,
+    serve_config, wait_until,
 };
 
 fn tree() -> Tree {
     let tree = Tree::new().file("a.txt", "hello");
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(tree.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755)).unwrap();
     tree
 }
 
@@ -196,6 +197,36 @@ fn access_rules_hold_for_clients_on_unix_sockets() {
     });
 }
 
+/// An application that got such a request would take it for one of the proxy itself.
+#[test]
+fn a_request_whose_fields_name_different_clients_is_refused_whatever_its_route_does() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new()
+            .file("www/a.txt", "a")
+            .file("cgi/env", "#!/bin/sh\necho Content-Type: text/plain\necho\necho $REMOTE_ADDR\n");
+        let program = tree.path().join("cgi/env");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!(
+            "[server]\ndriver = \"{driver}\"\nthreads = 1\ntrusted-proxies = [\"127.0.0.1\"]\n\
+             [[site]]\nlisten = [\"127.0.0.1:0\"]\n\
+             [[site.route]]\nfiles = \"www\"\n\
+             [[site.route]]\npath = \"/cgi/\"\ncgi = \"cgi\"\n\
+             [[site.route]]\npath = \"/old/\"\nredirect = \"/new/\"\n\
+             [[site.route]]\npath = \"/up/\"\nproxy = [\"http://127.0.0.1:1\"]\n"
+        );
+        let server = serve_config(&tree, &text);
+        let agreed = "Forwarded: for=192.0.2.1\nX-Forwarded-For: 192.0.2.1";
+        let forged = "Forwarded: for=192.0.2.9\nX-Forwarded-For: 192.0.2.1";
+        for (path, status) in
+            [("/a.txt", 200), ("/none", 404), ("/cgi/env", 200), ("/old/x", 308), ("/up/x", 502)]
+        {
+            assert_eq!(ask(&server, &format!("GET {path}\n{agreed}")).status, status, "{path}");
+            assert_eq!(ask(&server, &format!("GET {path}\n{forged}")).status, 400, "{path}");
+        }
+        assert_eq!(ask(&server, &format!("GET /cgi/env\n{agreed}")).body, b"192.0.2.1\n");
+    });
+}
+
 #[test]
 fn a_server_that_ends_leaves_the_socket_of_its_successor() {
     on_both_drivers(|driver| {
@@ -297,7 +328,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
         let unknown = format!("{listen},owner=no-such-user");
         let unknown = command(driver, tree.path(), &["--listen", &unknown]);
         refused(unknown, "there is no user no-such-user in /etc/passwd");
-        std::fs::set_permissions(sockets.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        std::fs::set_permissions(sockets.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let mut foreign =
             command(driver, tree.path(), &["--listen", &format!("{listen},owner=root")]);
         as_nobody(&mut foreign);
@@ -408,7 +439,7 @@ fn a_check_finds_an_owner_to_whom_a_socket_cannot_be_given() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     let tree = Tree::new().directory("www").file("samum.toml", "");
-    std::fs::set_permissions(tree.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let (root, config) = (tree.path().display(), tree.path().join("samum.toml"));
     // As root, the check is made as `nobody`.
     let own = match std::fs::metadata("/proc/self").unwrap().uid() {

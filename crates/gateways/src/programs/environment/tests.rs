@@ -35,7 +35,6 @@ const SENDER: Sender = Sender {
     peer: None,
     is_trusted: false,
     client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
-    is_forged: false,
     own_scheme: Scheme::Http,
     told_scheme: None,
 };

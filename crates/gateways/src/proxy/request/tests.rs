@@ -11,7 +11,6 @@ pub(in super::super) const SENDER: Sender = Sender {
     peer: Some(PEER),
     is_trusted: false,
     client: Some(PEER),
-    is_forged: false,
     own_scheme: Scheme::Http,
     told_scheme: None,
 };

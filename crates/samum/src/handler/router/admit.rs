@@ -51,27 +51,32 @@ pub(super) fn admit(
 ) -> Result<(), Refusal> {
     let snapshot = &serving.snapshot;
     let origin = request.origin;
-    let client = snapshot
-        .proxies()
-        .client_of(origin.client_address(&shell.ring), request.head)
-        .map_err(|Conflict| Refusal::Conflict)
-        .and_then(|client| {
-            let counted = origin.client().and_then(|client| client.counted.as_ref());
-            guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
-        })
+    let client = client_of(shell, request, serving);
+    let counted = origin.client().and_then(|client| client.counted.as_ref());
+    let said = guard
+        .admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
         .and_then(|()| guard.admit_body(request.head.framing));
     let stats = &mut shell.cx.stats;
-    match client {
+    match said {
         Ok(()) => {}
         Err(Refusal::Forbidden) => stats.forbidden += 1,
         Err(Refusal::Connections) => stats.limited_connections += 1,
         Err(Refusal::Requests(_)) => stats.limited_requests += 1,
-        Err(Refusal::Conflict) => stats.forged_clients += 1,
         Err(Refusal::BodyTooLong) => stats.long_bodies += 1,
-        // A request with an outdated handshake was turned away before.
-        Err(Refusal::Outdated) => {}
+        // Such requests were turned away before.
+        Err(Refusal::Conflict | Refusal::Outdated) => {}
     }
-    client
+    said
+}
+
+/// Returns true if a proxy that is believed has sent a request whose fields name different clients.
+pub(super) fn is_forged(shell: &Shell, request: &Request<'_>, serving: &Serving) -> bool {
+    let proxies = serving.snapshot.proxies();
+    if proxies.is_empty() {
+        return false;
+    }
+    let own = request.origin.client_address(&shell.ring);
+    matches!(proxies.client_of(own, request.head), Err(Conflict))
 }
 
 /// The client of a request.

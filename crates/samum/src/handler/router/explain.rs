@@ -166,7 +166,12 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     let mut name = Vec::new();
     let (destination, next);
     if let Some(outcome) = turned_away(&shell, &request, &serving, site) {
-        out.say("https", "the site answers such requests without its routes (`https`)");
+        match &outcome {
+            Outcome::Refused(Refusal::Conflict) => {
+                out.say("client", "a proxy that is believed names different clients");
+            }
+            _ => out.say("https", "the site answers such requests without its routes (`https`)"),
+        }
         destination = Destination { site, route: None };
         next = refuse(Ground { serving: &serving, destination }, None, outcome);
     } else {

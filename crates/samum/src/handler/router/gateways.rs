@@ -17,7 +17,6 @@ use super::perform::Reply;
 use super::script::is_source;
 use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State};
 use super::steps::Step;
-use crate::guard::Refusal;
 use crate::handler::{Found, Request, Ticket, includes};
 use crate::serving::{Destination, Serving};
 use config::route::RouteId;
@@ -90,10 +89,6 @@ impl Router {
                 return Err(Outcome::Error(status, Reason::IncludeLoop));
             }
             let sender = sender_of(shell, request, serving);
-            if sender.is_forged {
-                shell.cx.stats.forged_clients += 1;
-                return Err(Outcome::Refused(Refusal::Conflict));
-            }
             let own_id = request_id(shell, request, sender.is_trusted);
             let how = Forwarding {
                 prefix: serving.prefix(id),

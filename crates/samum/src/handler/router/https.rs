@@ -1,11 +1,11 @@
-//! The security of the connection on which a request came, which its site may not permit.
+//! The sender of a request, which the server does not believe, or whose connection its site does not permit.
 
 use std::rc::Rc;
 
 use http::{Status, Target};
 
 use super::Router;
-use super::admit::told_scheme;
+use super::admit::{is_forged, told_scheme};
 use super::answer::{Answer, Moved, Outcome};
 use crate::guard::Refusal;
 use crate::handler::{Found, Request};
@@ -39,18 +39,21 @@ impl Router {
         if is_misdirected && request.origin.handshake().is_some() && !request.is_again {
             shell.cx.stats.tls_misdirected += 1;
         }
+        if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_again {
+            shell.cx.stats.forged_clients += 1;
+        }
         self.refuse(shell, request, serving, Destination { site, route: None }, outcome)
     }
 }
 
-/// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, and no site treats schemes
-/// differently, no request is turned away.
+/// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, no site treats schemes
+/// differently, and no proxy is believed, no request is turned away.
 #[inline(always)]
 pub(super) fn may_turn_away(request: &Request<'_>, serving: &Serving) -> bool {
-    request.origin.handshake().is_some() || serving.has_scheme_rules()
+    request.origin.handshake().is_some() || serving.has_sender_rules()
 }
 
-/// The outcome of a request that its site turns away because of its connection; `None` for all other requests.
+/// The outcome of a request that its site turns away because of its sender; `None` for all other requests.
 #[inline(never)]
 pub(super) fn turned_away(
     shell: &Shell,
@@ -60,6 +63,10 @@ pub(super) fn turned_away(
 ) -> Option<Outcome> {
     if request.origin.handshake().is_some_and(Handshake::is_outdated) {
         return Some(Outcome::Refused(Refusal::Outdated));
+    }
+    // Whoever reads such a request otherwise takes it for that of another client.
+    if is_forged(shell, request, serving) {
+        return Some(Outcome::Refused(Refusal::Conflict));
     }
     if is_misdirected(request) {
         return Some(Outcome::Error(Status::MisdirectedRequest, Reason::Handshake));

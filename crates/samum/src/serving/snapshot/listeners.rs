@@ -6,7 +6,7 @@ use std::path::Path;
 
 use http::Head;
 
-use super::{Snapshot, has_scheme_rules, shows_metrics};
+use super::Snapshot;
 use config::site::{Hosts, SiteId};
 use config::{Access, Action, Address, Config, Listen, Route};
 
@@ -34,8 +34,8 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The demands on clients of a listener, made of the routes of all its sites. `believes`: what trusted proxies say of
-    /// the scheme counts.
+    /// The demands on clients of a listener, made of the routes of all its sites. `believes`: there are proxies that name
+    /// their clients.
     fn new<'r>(
         listen: &Listen,
         believes: bool,
@@ -87,8 +87,6 @@ impl Snapshot {
                 sites.push(index);
             }
         }
-        let mut routes = config.sites.iter().flat_map(|site| &site.routes);
-        let counts = routes.any(shows_metrics);
         for (number, listen) in &self.listeners {
             let address = &listen.address;
             let sites = &by_endpoint[&Endpoint::of(address)];
@@ -101,9 +99,7 @@ impl Snapshot {
                 }
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
-            let mut sites = sites.iter().map(|index| &config.sites[*index]);
-            let believes = !self.proxies.is_empty() && (counts || sites.any(has_scheme_rules));
-            let admission = Admission::new(listen, believes, routes);
+            let admission = Admission::new(listen, !self.proxies.is_empty(), routes);
             self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }
         Ok(())
