@@ -63,7 +63,7 @@ fn two_servers_do_not_share_an_address() {
 
 #[test]
 fn a_low_port_without_the_privilege_is_an_error_with_advice() {
-    let lowest = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let lowest = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let lowest: u16 = lowest.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024);
     if lowest <= 81 {
         skip!("ports from {lowest} on need no privilege here");
@@ -250,7 +250,7 @@ fn a_server_that_ends_leaves_the_socket_of_its_successor() {
         assert_eq!(first.wait(SOON).unwrap().code(), Some(0));
         assert_eq!(ask(&second, "GET /a.txt").body, b"hello");
         // A successor that does not check whether a server listens.
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         let mut second = second;
         assert_eq!(second.terminate().unwrap().code(), Some(0));
@@ -293,7 +293,7 @@ fn one_of_many_servers_that_start_at_once_gets_a_stale_socket() {
 #[test]
 fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
     on_both_drivers(|driver| {
         let tree = tree();
         let sockets = Tree::new();
@@ -302,19 +302,19 @@ fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
         for mode in [0o660, 0o777, 0o600] {
             let server =
                 serve(driver, tree.path(), &["--listen", &format!("{listen},mode={mode:o}")]);
-            let found = std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            let found = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
             assert_eq!(found, mode, "{found:o}");
             assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
         }
         if !is_root {
             return eprintln!("skipped: a socket of another user: needs root");
         }
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         for (owner, uid, gid) in [("12345:23456", 12345, 23456), ("nobody", 65534, 0), (":1", 0, 1)]
         {
             let listen = format!("{listen},owner={owner},mode=660");
             let mut server = serve(driver, tree.path(), &["--listen", &listen]);
-            let found = std::fs::metadata(&path).unwrap();
+            let found = fs::metadata(&path).unwrap();
             assert_eq!((found.uid(), found.gid()), (uid, gid), "{owner}");
             assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
             assert_eq!(server.terminate().unwrap().code(), Some(0));
@@ -339,7 +339,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
 #[test]
 fn a_server_that_runs_as_root_says_so() {
     use std::os::unix::fs::MetadataExt as _;
-    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() != 0) {
+    if fs::metadata("/proc/self").is_ok_and(|process| process.uid() != 0) {
         skip!("needs root");
     }
     let tree = tree();
@@ -377,7 +377,7 @@ fn a_file_that_is_no_socket_is_not_replaced() {
             let (code, _, stderr) =
                 outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
             assert!(code == Some(1) && stderr.contains("not a socket"), "{stderr}");
-            std::fs::remove_file(link).unwrap();
+            fs::remove_file(link).unwrap();
         }
         assert!(stale.exists() && !files.path().join("missing").exists());
     });
@@ -442,7 +442,7 @@ fn a_check_finds_an_owner_to_whom_a_socket_cannot_be_given() {
     fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let (root, config) = (tree.path().display(), tree.path().join("samum.toml"));
     // As root, the check is made as `nobody`.
-    let own = match std::fs::metadata("/proc/self").unwrap().uid() {
+    let own = match fs::metadata("/proc/self").unwrap().uid() {
         0 => "65534".to_owned(),
         own => own.to_string(),
     };
