@@ -129,28 +129,24 @@ impl<A: Aead> Direction<A> {
 
     /// Opens a whole record. Appends its content to `plain`, and returns its type. After an error nothing is appended.
     pub(crate) fn open(&mut self, record: &[u8], plain: &mut Vec<u8>) -> Result<u8, Fault> {
-        if length(record)? != Some(record.len()) {
-            return Err(Fault::Decode);
-        }
         let begin = plain.len();
-        let opened = self.open_at(record, plain, begin);
-        if opened.is_err() {
-            plain.truncate(begin);
-        }
-        opened
+        plain.resize(begin + self.sealed_len(record)?, 0);
+        let opened = self.open_into(record, &mut plain[begin..]);
+        plain.truncate(opened.map_or(begin, |(_, len)| begin + len));
+        opened.map(|(content, _)| content)
     }
 
-    fn open_at(&mut self, record: &[u8], plain: &mut Vec<u8>, at: usize) -> Result<u8, Fault> {
+    /// Opens a whole record into the beginning of `out`, which has at least as many bytes as the record has. Returns the
+    /// type of its content, and its length. After an error `out` has nothing of use.
+    pub(crate) fn open_into(
+        &mut self,
+        record: &[u8],
+        out: &mut [u8],
+    ) -> Result<(u8, usize), Fault> {
+        let len = self.sealed_len(record)?;
         let begin = self.begin();
         let is_tls13 = self.keys.is_tls13();
-        if is_tls13 && record.len() > HEAD_BYTES + PLAIN_BYTES_MAX + EXPANSION_BYTES_MAX {
-            return Err(Fault::Overflow);
-        }
         let content = record[0];
-        if is_tls13 && content != Content::DATA {
-            return Err(Fault::Unexpected);
-        }
-        let len = record.len().checked_sub(begin + TAG_BYTES).ok_or(Fault::Forged)?;
         let (front, sealed) = record.split_at(begin);
         let Self { keys, aead } = self;
         let mut nonce = keys.nonce();
@@ -162,22 +158,35 @@ impl<A: Aead> Direction<A> {
         } else {
             Additional::tls12(keys.sequence(), content, len)
         };
-        plain.resize(at + len, 0);
+        let out = &mut out[..len];
         let aead = aead.get_or_insert_with(|| A::new(keys.cipher(), keys.key()));
-        let opened = aead.open(nonce, additional.as_bytes(), sealed, &mut plain[at..]);
+        let opened = aead.open(nonce, additional.as_bytes(), sealed, out);
         opened.map_err(|Forged| Fault::Forged)?;
         keys.step();
         if len > PLAIN_BYTES_MAX + usize::from(is_tls13) {
             return Err(Fault::Overflow);
         }
         if !is_tls13 {
-            return Ok(content);
+            return Ok((content, len));
         }
         // The last byte that is not padding is the type (RFC 8446 §5.4).
-        let end = plain[at..].iter().rposition(|byte| *byte != 0).ok_or(Fault::Unexpected)?;
-        let content = plain[at + end];
-        plain.truncate(at + end);
-        Ok(content)
+        let end = out.iter().rposition(|byte| *byte != 0).ok_or(Fault::Unexpected)?;
+        Ok((out[end], end))
+    }
+
+    /// The bytes of a whole record without its head and its proof.
+    fn sealed_len(&self, record: &[u8]) -> Result<usize, Fault> {
+        if length(record)? != Some(record.len()) {
+            return Err(Fault::Decode);
+        }
+        let is_tls13 = self.keys.is_tls13();
+        if is_tls13 && record.len() > HEAD_BYTES + PLAIN_BYTES_MAX + EXPANSION_BYTES_MAX {
+            return Err(Fault::Overflow);
+        }
+        if is_tls13 && record[0] != Content::DATA {
+            return Err(Fault::Unexpected);
+        }
+        record.len().checked_sub(self.begin() + TAG_BYTES).ok_or(Fault::Forged)
     }
 }
 

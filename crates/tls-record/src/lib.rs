@@ -8,7 +8,7 @@
 //!
 //! A handshake gives the [`Keys`] of both directions. [`Records`] seals pieces of memory that do not change, without a copy
 //! if a piece fills a record, and opens whole records, which [`Assembly`] cuts out of received bytes. All of TLS 1.3, and
-//! the AEAD suites of TLS 1.2. The server's side only: a client would be sent tickets, too.
+//! the AEAD suites of TLS 1.2. A client gets tickets, too.
 //!
 //! ```
 //! use tls_record::{Assembly, Cipher, Keys, Records};
@@ -30,8 +30,8 @@
 //! # Ok::<(), tls_record::Fault>(())
 //! ```
 //!
-//! Nothing here does I/O or reads a clock. What a peer may cost is bounded: see [`NO_DATA_RECORDS_MAX`], [`WARNINGS_MAX`] and
-//! [`RECORD_BYTES_MAX`]. Keys are wiped when they are dropped.
+//! Nothing here does I/O or reads a clock. What a peer may cost is bounded: see [`NO_DATA_RECORDS_MAX`], [`WARNINGS_MAX`],
+//! [`TICKETS_MAX`] and [`RECORD_BYTES_MAX`]. Keys are wiped when they are dropped.
 //!
 //! Reading list: RFC 8446 §4.6.3, §5, §6 and §7 (TLS 1.3), RFC 5246 §6.2.3.3 and §7.2 (TLS 1.2), RFC 5288 (AES-GCM in
 //! TLS 1.2), RFC 7905 (ChaCha20-Poly1305 in TLS 1.2), RFC 8448 (an example of TLS 1.3, byte by byte).
@@ -61,4 +61,6 @@ pub use self::assembly::Assembly;
 pub use self::fault::{Alert, Fault};
 pub use self::frame::{PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_MAX};
 pub use self::keys::Keys;
-pub use self::records::{NO_DATA_RECORDS_MAX, RECORDS_MAX, Records, Sealed, WARNINGS_MAX};
+pub use self::records::{
+    NO_DATA_RECORDS_MAX, RECORDS_MAX, Records, Sealed, TICKET_BYTES_MAX, TICKETS_MAX, WARNINGS_MAX,
+};

@@ -1,5 +1,6 @@
 //! Both directions of a connection, and what a peer may say within records: data, alerts, KeyUpdate.
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -26,10 +27,20 @@ const COPIED_BYTES_MAX: usize = 4096;
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 /// The type of the message with which a client begins a handshake.
 const CLIENT_HELLO: u8 = 1;
+/// The type of the message with which a server of TLS 1.2 asks for a second handshake.
+const HELLO_REQUEST: u8 = 0;
+/// The type of the message with a ticket (RFC 8446 §4.6.1).
+const NEW_SESSION_TICKET: u8 = 4;
+/// The most bytes of a message with a ticket. Tickets that have certificates of clients in them have a few KiB.
+pub const TICKET_BYTES_MAX: usize = 16 * 1024;
+/// The most tickets of a connection that are given out. Servers send two; further ones are dropped.
+pub const TICKETS_MAX: u8 = 8;
+/// In place of the length of a message: a ticket has come in part.
+const TICKET_BEGUN: u8 = u8::MAX;
 /// The alert of TLS 1.3 that ends nothing (RFC 8446 §6.1).
 const USER_CANCELED: u8 = 90;
 
-/// The records of a connection after its handshake, as the server sees them.
+/// The records of a connection after its handshake, as the server or [as the client](Self::of_client) sees them.
 ///
 /// A context of the cipher is made when there is something to do, and kept until [`rest`](Self::rest): so an idle connection
 /// has only its keys.
@@ -39,6 +50,8 @@ pub struct Records<A = AwsLc> {
     /// The beginning of a message KeyUpdate that came in parts.
     message: [u8; 5],
     message_len: u8,
+    /// The tickets that a client gets; `None` for a server.
+    tickets: Option<Box<Tickets>>,
     /// The records in a row without data.
     without_data: u8,
     /// The alerts that ended nothing.
@@ -47,6 +60,17 @@ pub struct Records<A = AwsLc> {
     owes_update: bool,
     /// True once the peer has said that nothing follows.
     has_ended: bool,
+}
+
+/// The tickets of a client.
+#[derive(Default)]
+struct Tickets {
+    /// The message that has not come completely, with its head.
+    message: Vec<u8>,
+    /// The contents of whole messages that were not taken yet.
+    whole: Vec<Vec<u8>>,
+    /// The number of tickets that have come.
+    count: u8,
 }
 
 /// The bytes that a call of [`Records::seal`] has taken and made.
@@ -68,6 +92,16 @@ impl Records {
     pub fn new(read: Keys, write: Keys) -> Self {
         Self::with_aead(read, write)
     }
+
+    /// As [`new`](Self::new), as the client sees them: its server may send tickets.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is of TLS 1.2 and the other of TLS 1.3.
+    #[must_use]
+    pub fn of_client(read: Keys, write: Keys) -> Self {
+        Self { tickets: Some(Box::default()), ..Self::with_aead(read, write) }
+    }
 }
 
 impl<A: Aead> Records<A> {
@@ -85,6 +119,7 @@ impl<A: Aead> Records<A> {
             write,
             message: [0; 5],
             message_len: 0,
+            tickets: None,
             without_data: 0,
             warnings: 0,
             owes_update: false,
@@ -111,6 +146,29 @@ impl<A: Aead> Records<A> {
         let handled = self.handle(content, &plain[begin..]);
         plain.truncate(begin);
         handled
+    }
+
+    /// As [`open`](Self::open), into the beginning of `out`, which has at least as many bytes as the record has. Returns the
+    /// number of bytes of its data. The rest of `out` has nothing of use.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open) says.
+    ///
+    /// # Panics
+    ///
+    /// If `out` has no room for as many bytes as the record has.
+    pub fn open_into(&mut self, record: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
+        assert!(out.len() >= record.len(), "room for the record");
+        if self.has_ended {
+            return Ok(0);
+        }
+        let (content, len) = self.read.open_into(record, out)?;
+        if content == Content::DATA && len > 0 && self.message_len == 0 {
+            self.without_data = 0;
+            return Ok(len);
+        }
+        self.handle(content, &out[..len]).map(|()| 0)
     }
 
     /// Handles a record without data, or one at the wrong place.
@@ -150,16 +208,18 @@ impl<A: Aead> Records<A> {
         Ok(())
     }
 
-    /// Handles a part of a message of the handshake. The only one that a client may send is KeyUpdate, in TLS 1.3.
+    /// Handles a part of a message of the handshake. In TLS 1.3 a client may send KeyUpdate, and a server tickets, too. In
+    /// TLS 1.2 there is none.
     fn handle_message(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         if !self.read.keys().is_tls13() {
-            let is_hello = bytes.first() == Some(&CLIENT_HELLO);
+            let hello = if self.tickets.is_some() { HELLO_REQUEST } else { CLIENT_HELLO };
+            let is_hello = bytes.first() == Some(&hello);
             return Err(if is_hello { Fault::Renegotiation } else { Fault::Unexpected });
         }
         if bytes.is_empty() {
             return Err(Fault::Unexpected);
         }
-        for byte in bytes {
+        for byte in self.take_tickets(bytes)? {
             let at = usize::from(self.message_len);
             // What follows it in the same record was sealed with keys that are gone (RFC 8446 §5.1).
             let place = self.message.get_mut(at).ok_or(Fault::Unexpected)?;
@@ -179,6 +239,44 @@ impl<A: Aead> Records<A> {
             self.read.update();
         }
         Ok(())
+    }
+
+    /// Takes the tickets at the beginning of messages of the handshake. Returns the rest.
+    fn take_tickets<'a>(&mut self, mut bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let Some(tickets) = &mut self.tickets else { return Ok(bytes) };
+        loop {
+            let begins = self.message_len == 0 && bytes.first() == Some(&NEW_SESSION_TICKET);
+            if !begins && self.message_len != TICKET_BEGUN {
+                return Ok(bytes);
+            }
+            self.message_len = TICKET_BEGUN;
+            let message = &mut tickets.message;
+            let missing = |length: usize, message: &Vec<u8>| length.saturating_sub(message.len());
+            let (head, rest) = bytes.split_at(missing(4, message).min(bytes.len()));
+            message.extend_from_slice(head);
+            let [_, high, middle, low, ..] = message[..] else { return Ok(rest) };
+            let length = 4 + u32::from_be_bytes([0, high, middle, low]) as usize;
+            if length > TICKET_BYTES_MAX {
+                return Err(Fault::Overflow);
+            }
+            let (body, rest) = rest.split_at(missing(length, message).min(rest.len()));
+            message.extend_from_slice(body);
+            bytes = rest;
+            if message.len() < length {
+                return Ok(bytes);
+            }
+            self.message_len = 0;
+            let whole = core::mem::take(message);
+            if tickets.count < TICKETS_MAX {
+                tickets.count += 1;
+                tickets.whole.push(whole[4..].to_vec());
+            }
+        }
+    }
+
+    /// Takes the content of a message NewSessionTicket that a client has got (RFC 8446 §4.6.1), without its head.
+    pub fn take_ticket(&mut self) -> Option<Vec<u8>> {
+        self.tickets.as_mut()?.whole.pop()
     }
 
     /// Returns whether the peer has said that nothing follows (close_notify). If its bytes end before that, they were cut.

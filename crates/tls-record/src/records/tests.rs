@@ -463,3 +463,126 @@ proptest! {
         prop_assert!(opened == plain);
     }
 }
+
+/// A client, and a server that seals whatever it likes.
+fn client_and_peer(is_tls13: bool) -> (Records, Peer) {
+    let keys = || keys(is_tls13, Cipher::Aes128Gcm, 0);
+    (Records::of_client(keys(), keys()), Peer::new(keys()))
+}
+
+/// A message of the handshake.
+fn message(kind: u8, content: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(content.len()).unwrap().to_be_bytes();
+    [&[kind, len[1], len[2], len[3]], content].concat()
+}
+
+#[test]
+fn rfc8446_4_6_1_a_client_gets_tickets_however_their_bytes_come() {
+    let update = message(KEY_UPDATE[0], &[0]);
+    let stream =
+        [message(NEW_SESSION_TICKET, &[1; 300]), message(NEW_SESSION_TICKET, &[2; 9]), update]
+            .concat();
+    for part in 1..=stream.len() {
+        let (mut client, mut peer) = client_and_peer(true);
+        let mut records = Vec::new();
+        for part in stream.chunks(part.max(12)) {
+            records.extend(peer.seal(Content::HANDSHAKE, part, 0));
+        }
+        peer.update();
+        records.extend(peer.seal(Content::DATA, b"data", 0));
+        assert_eq!(open(&mut client, &records), (b"data".to_vec(), Ok(())), "{part}");
+        assert_eq!(client.take_ticket(), Some(vec![2; 9]));
+        assert_eq!(client.take_ticket(), Some(vec![1; 300]));
+        assert_eq!(client.take_ticket(), None);
+    }
+}
+
+#[test]
+fn tickets_are_for_clients_and_have_limits() {
+    let ticket = message(NEW_SESSION_TICKET, b"ticket");
+    let open_all = |client: &mut Records, peer: &mut Peer, records: &[(u8, &[u8])]| {
+        let all: Vec<_> =
+            records.iter().flat_map(|(content, bytes)| peer.seal(*content, bytes, 0)).collect();
+        open(client, &all).1
+    };
+    let (mut client, mut peer) = client_and_peer(true);
+    for _ in 0..2 * TICKETS_MAX {
+        let records = [(Content::HANDSHAKE, &ticket[..]), (Content::DATA, b"x")];
+        assert_eq!(open_all(&mut client, &mut peer, &records), Ok(()));
+    }
+    assert_eq!(core::iter::from_fn(|| client.take_ticket()).count(), usize::from(TICKETS_MAX));
+
+    let large = [NEW_SESSION_TICKET, 0, 0x40, 1];
+    for (records, fault) in [
+        // Data within a ticket.
+        (&[(Content::HANDSHAKE, &ticket[..3]), (Content::DATA, b"x")][..], Fault::Unexpected),
+        (&[(Content::HANDSHAKE, &ticket[..3]), (Content::ALERT, &[1, 0])], Fault::Unexpected),
+        (&[(Content::HANDSHAKE, &large)], Fault::Overflow),
+        // The server asks for a certificate, or for a second handshake.
+        (&[(Content::HANDSHAKE, &[13, 0, 0, 0])], Fault::Unexpected),
+        (&[(Content::HANDSHAKE, &[HELLO_REQUEST, 0, 0, 0])], Fault::Unexpected),
+    ] {
+        let (mut client, mut peer) = client_and_peer(true);
+        assert_eq!(open_all(&mut client, &mut peer, records), Err(fault), "{records:?}");
+        assert_eq!(client.take_ticket(), None);
+    }
+
+    let mut server = records((true, Cipher::Aes128Gcm));
+    let mut peer = Peer::new(keys(true, Cipher::Aes128Gcm, 0));
+    let to_server = [(Content::HANDSHAKE, &ticket[..])];
+    assert_eq!(open_all(&mut server, &mut peer, &to_server), Err(Fault::Unexpected));
+}
+
+#[test]
+fn rfc5246_7_4_1_1_a_server_gets_no_second_handshake() {
+    let (mut client, mut peer) = client_and_peer(false);
+    let request = peer.seal(Content::HANDSHAKE, &[HELLO_REQUEST, 0, 0, 0], 0);
+    assert_eq!(open(&mut client, &request).1, Err(Fault::Renegotiation));
+    let (mut client, mut peer) = client_and_peer(false);
+    let hello = peer.seal(Content::HANDSHAKE, &[CLIENT_HELLO, 0, 0, 0], 0);
+    assert_eq!(open(&mut client, &hello).1, Err(Fault::Unexpected));
+}
+
+proptest! {
+    /// Whatever a server sends, both ways to open a record agree.
+    #[test]
+    fn records_are_opened_alike_into_both_kinds_of_memory(
+        is_tls13: bool,
+        sent in proptest::collection::vec(
+            (
+                20_u8..25,
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..40),
+                    Just(message(NEW_SESSION_TICKET, &[5; 20])),
+                    Just(message(KEY_UPDATE[0], &[1])),
+                    Just(vec![1, 0]),
+                ],
+                0..20_usize,
+            ),
+            0..12,
+        ),
+        flip in proptest::option::of(0..400_usize),
+    ) {
+        let ((mut one, mut peer), (mut other, _)) = (client_and_peer(is_tls13), client_and_peer(is_tls13));
+        let mut stream: Vec<u8> = sent
+            .iter()
+            .flat_map(|(content, plain, padding)| peer.seal(*content, plain, *padding))
+            .collect();
+        if let Some(byte) = flip.and_then(|at| stream.get_mut(at)) {
+            *byte ^= 1;
+        }
+        let (mut assembly, mut input) = (Assembly::default(), &stream[..]);
+        while let Ok(Some(record)) = assembly.next(&mut input) {
+            let (mut plain, mut room) = (Vec::new(), vec![0; record.len()]);
+            let opened = one.open(record, &mut plain);
+            let into = other.open_into(record, &mut room);
+            prop_assert_eq!(into.map(|len| room[..len].to_vec()), opened.map(|()| plain));
+            prop_assert_eq!(one.take_ticket(), other.take_ticket());
+            prop_assert_eq!(one.has_ended(), other.has_ended());
+            prop_assert_eq!(one.owes_update(), other.owes_update());
+            if opened.is_err() {
+                break;
+            }
+        }
+    }
+}
