@@ -2,14 +2,19 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
+use core::ops::Range;
 use std::rc::Rc;
 
+use outq::OutQ;
 use sendfile::Piece;
 use tls_record::RECORD_OVERHEAD_MAX;
 
 /// The most plain bytes that are sealed before they are sent: a large batch makes few system calls, a small one stays in the
 /// processor's cache. From 64 to 256 KiB no difference was measured.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;
+/// A connection whose socket is full copies at most so many bytes of records, and gives the memory of the batch back.
+/// If more is left, it keeps that memory.
+const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
 /// The memory for the records of a batch: few are shorter than 4 KiB.
 const RECORDS_BYTES: usize = BATCH_BYTES + 32 * RECORD_OVERHEAD_MAX;
 /// The most memory for received plain bytes that is kept for the next receive.
@@ -48,6 +53,26 @@ impl Buffers {
             self.plain.set(plain);
         }
     }
+}
+
+/// Copies records that could not leave, if they are few, so that the next batch of the worker has the memory.
+pub(crate) fn keep_few(queue: &mut OutQ<Piece>) {
+    let (at, is_referred_to) = (queue.sent(), queue.released() < queue.sent());
+    let first = queue.next_ready().next().filter(|first| first.len() <= COPIED_BYTES_MAX);
+    if let Some(first) = first
+        && !is_referred_to
+        && let Piece::Part(..) = first.payload
+    {
+        let copy = first.payload.bytes()[bounds(&first.range)].to_vec();
+        queue.retract(at);
+        queue.fill(at, Piece::Bytes(copy));
+    }
+}
+
+/// The place of a chunk in its payload.
+pub(crate) fn bounds(range: &Range<u64>) -> Range<usize> {
+    let index = |at| usize::try_from(at).expect("within a slice");
+    index(range.start)..index(range.end)
 }
 
 impl fmt::Debug for Buffers {

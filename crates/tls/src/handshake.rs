@@ -265,7 +265,7 @@ impl fmt::Debug for Handshake {
     }
 }
 
-fn cipher(keys: &ConnectionTrafficSecrets) -> Option<Cipher> {
+pub(crate) fn cipher(keys: &ConnectionTrafficSecrets) -> Option<Cipher> {
     match keys {
         ConnectionTrafficSecrets::Aes128Gcm { .. } => Some(Cipher::Aes128Gcm),
         ConnectionTrafficSecrets::Aes256Gcm { .. } => Some(Cipher::Aes256Gcm),
@@ -274,7 +274,7 @@ fn cipher(keys: &ConnectionTrafficSecrets) -> Option<Cipher> {
     }
 }
 
-fn tls12_keys(sequence: u64, keys: &ConnectionTrafficSecrets) -> Option<Keys> {
+pub(crate) fn tls12_keys(sequence: u64, keys: &ConnectionTrafficSecrets) -> Option<Keys> {
     let cipher = cipher(keys)?;
     let (ConnectionTrafficSecrets::Aes128Gcm { key, iv }
     | ConnectionTrafficSecrets::Aes256Gcm { key, iv }

@@ -2,7 +2,8 @@
 //!
 //! A [`Pair`] is a chain of certificates and its key, read from files and matched. [`Names`] chooses a pair by the name
 //! of the server. An [`Acceptor`] has the settings for the handshakes of a listener: the client's first message chooses
-//! a site, and the site chooses the settings of the handshake. [`check`] warns the operator about usable pairs.
+//! a site, and the site chooses the settings of the handshake. A [`ClientConnection`] is the client's end of a connection
+//! to a server. [`check`] warns the operator about usable pairs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,6 +29,7 @@ mod acceptor;
 mod acceptors;
 mod buffers;
 pub mod check;
+mod client;
 mod clients;
 mod counters;
 mod established;
@@ -50,6 +52,10 @@ mod x509;
 
 pub use self::acceptor::{Acceptor, Chosen, SiteTls};
 pub use self::acceptors::{Acceptors, ListenerTls, Listening, SharedAcceptors, WorkerAcceptors};
+pub use self::client::{
+    ClientBuffers, ClientConnection, ClientFault, ClientSettings, End, Plain, ROOTS_BYTES_MAX,
+    Roots, ServerName,
+};
 pub use self::clients::Clients;
 pub use self::counters::{Counters, Took};
 pub use self::fault::{CERTIFICATES_MAX, CRL_BYTES_MAX, Cause, FILE_BYTES_MAX, Fault};

@@ -38,6 +38,15 @@ pub(crate) struct Sections {
 impl Sections {
     /// Reads a file of at most `bytes_max` bytes.
     pub(crate) fn read(source: Source<'_>, bytes_max: usize) -> Result<Self, Fault> {
+        Self::read_many(source, bytes_max, CERTIFICATES_MAX)
+    }
+
+    /// Reads a file of at most `bytes_max` bytes with at most `certificates_max` certificates.
+    pub(crate) fn read_many(
+        source: Source<'_>,
+        bytes_max: usize,
+        certificates_max: usize,
+    ) -> Result<Self, Fault> {
         let fault = |cause| Fault::new(source.path, cause);
         if source.bytes.len() > bytes_max {
             return Err(fault(Cause::FileTooLarge { bytes_max }));
@@ -60,7 +69,7 @@ impl Sections {
                 Err(pem::Error::Base64Decode(_)) if sections.has_encrypted_key => {}
                 Err(error) => return Err(fault(cause(error, bytes))),
             }
-            if sections.certificates.len() > CERTIFICATES_MAX {
+            if sections.certificates.len() > certificates_max {
                 return Err(fault(Cause::TooManyCertificates));
             }
         }

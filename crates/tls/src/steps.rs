@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::Job;
-use rustls::server::{Accepted, AcceptedAlert, ServerConnectionData, UnbufferedServerConnection};
+use rustls::server::{Accepted, AcceptedAlert, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, InsufficientSizeError, UnbufferedStatus,
 };
@@ -151,7 +151,7 @@ impl Shaking {
 
 /// Returns true if a record of rustls is an alert, which may be sealed as TLS 1.3 does it (RFC 8446 §5.2): the two bytes
 /// of an alert, the type, and 16 bytes of proof.
-fn is_alert(record: &[u8]) -> bool {
+pub(crate) fn is_alert(record: &[u8]) -> bool {
     match record.first() {
         Some(&ALERT) => true,
         Some(&SEALED) => record.len() == HEAD_BYTES + 2 + 1 + 16,
@@ -166,7 +166,7 @@ impl fmt::Debug for Shaking {
 }
 
 /// Appends records of rustls to others.
-fn encode(mut data: EncodeTlsData<'_, ServerConnectionData>, records: &mut Vec<u8>) {
+pub(crate) fn encode<D>(mut data: EncodeTlsData<'_, D>, records: &mut Vec<u8>) {
     // Without room, rustls says how much it needs.
     if let Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) =
         data.encode(&mut [])

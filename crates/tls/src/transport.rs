@@ -15,7 +15,6 @@
 
 use core::net::IpAddr;
 use core::num::NonZeroU64;
-use core::ops::Range;
 use std::rc::Rc;
 
 use outq::{OutQ, Weight};
@@ -24,7 +23,7 @@ use sendfile::{Drained, Failure, Handshake as Facts, Piece, Takes, Transport};
 use tls_record::{Alert, Assembly, Fault};
 
 use crate::acceptors::Listening;
-use crate::buffers::BATCH_BYTES;
+use crate::buffers::{BATCH_BYTES, bounds, keep_few};
 use crate::handshake::{Failed, Handshake, Open};
 use crate::steps::{Asker, Steps};
 
@@ -32,9 +31,6 @@ use crate::steps::{Asker, Steps};
 const HANDSHAKE_BYTES: usize = 8 * 1024;
 /// The most bytes that a client may send while a step of its handshake waits. An honest one waits for the answer.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-/// A connection whose socket is full copies at most so many bytes of records, and gives the memory of the batch back.
-/// If more is left, it keeps that memory.
-const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
 
 /// TLS over a transport.
 #[derive(Debug)]
@@ -316,21 +312,6 @@ impl Layer {
         }
     }
 
-    /// Copies records that could not leave, if they are few, so that the next batch of the worker has the memory.
-    fn keep_few(&mut self) {
-        let queue = &mut self.records;
-        let (at, is_referred_to) = (queue.sent(), queue.released() < queue.sent());
-        let first = queue.next_ready().next().filter(|first| first.len() <= COPIED_BYTES_MAX);
-        if let Some(first) = first
-            && !is_referred_to
-            && let Piece::Part(..) = first.payload
-        {
-            let copy = first.payload.bytes()[bounds(&first.range)].to_vec();
-            queue.retract(at);
-            queue.fill(at, Piece::Bytes(copy));
-        }
-    }
-
     fn weight(&self) -> Weight {
         let state = match &self.state {
             State::Shaking(_) => HANDSHAKE_BYTES,
@@ -345,12 +326,6 @@ impl Layer {
         weight.own += (state + buffers) as u64;
         weight
     }
-}
-
-/// The place of a chunk in its payload.
-fn bounds(range: &Range<u64>) -> Range<usize> {
-    let index = |at| usize::try_from(at).expect("within a slice");
-    index(range.start)..index(range.end)
 }
 
 impl<T: Transport> Transport for Tls<T> {
@@ -377,7 +352,7 @@ impl<T: Transport> Transport for Tls<T> {
         let drained = self.send(ring, queue, budget);
         match drained {
             Drained::Empty => self.layer.rest(),
-            Drained::Blocked => self.layer.keep_few(),
+            Drained::Blocked => keep_few(&mut self.layer.records),
             _ => {}
         }
         drained
