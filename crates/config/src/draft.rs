@@ -8,6 +8,7 @@ use super::message::Span;
 use super::{
     Access, Account, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Https, Limits,
     Listen, Log, Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
+    UpstreamTls,
 };
 
 /// The contents of all files.
@@ -145,6 +146,19 @@ pub(super) struct Shared {
     /// The position of the fallback of files.
     pub(super) fallback_place: Option<Span>,
     pub(super) gateway: GatewayRules,
+    /// The positions of the files of `upstream-tls`.
+    pub(super) upstream_tls_places: Vec<(Thing, Span)>,
+}
+
+/// The TLS of connections to servers, as the keys describe it.
+#[derive(Debug, Default)]
+pub(super) struct UpstreamTlsDraft {
+    /// The TLS, without a certificate.
+    pub(super) tls: UpstreamTls,
+    pub(super) certificate: Option<(PathBuf, Span)>,
+    pub(super) key: Option<(PathBuf, Span)>,
+    /// The positions of all its files.
+    pub(super) places: Vec<(Thing, Span)>,
 }
 
 impl Draft {

@@ -28,6 +28,7 @@ mod symlinks;
 mod text;
 mod tls;
 mod top;
+mod upstream_tls;
 
 use super::draft::Draft;
 use super::message::{Notes, Span};
@@ -55,6 +56,7 @@ use status::STATUS;
 use symlinks::SYMLINKS;
 use tls::{TLS, TLS_CLIENT};
 use top::TOP;
+use upstream_tls::UPSTREAM_TLS;
 
 /// A key that is read into an `R`, and written from a `W`.
 pub(super) struct Key<R: 'static, W: 'static = R> {
@@ -311,6 +313,7 @@ pub(super) fn sections() -> Vec<Section> {
         section("listen", "An address, as an element of `listen`.", rows(LISTEN)),
         section("tls", "The table `tls` of a site.", rows(TLS)),
         section("client", "The table `client` of `tls`.", rows(TLS_CLIENT)),
+        section("upstream-tls", "The table `upstream-tls`.", rows(UPSTREAM_TLS)),
         section("interface", "An interface, as an element of `interface`.", rows(INTERFACE)),
         section("pcap", "The table `pcap`.", rows(PCAP)),
         section("log", "The table `log`.", rows(LOG)),

@@ -67,6 +67,7 @@ pub use tls::{Https, Tls, TlsClients, TlsFiles, TlsProfile};
 pub use upstream::server_address;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
+    UpstreamTls,
 };
 pub use variable::{Piece, Variable};
 

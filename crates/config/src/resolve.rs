@@ -8,7 +8,7 @@ use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
     Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen, LogTarget, Pattern,
-    Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, keys, value,
+    Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, Upstream, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -78,6 +78,9 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
         for dir in route.shared.files.symlinks.directories() {
             places.entry(Thing::Links(dir.to_owned())).or_insert(place);
         }
+        for (file, place) in &route.shared.upstream_tls_places {
+            places.entry(file.clone()).or_insert(*place);
+        }
         if let Some(dir) = &route.shared.gateway.buffer_dir {
             let place = route.place_of("buffer-dir").unwrap_or(route.place);
             places.entry(Thing::Buffers(dir.clone())).or_insert(place);
@@ -120,7 +123,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         Action::Files(files) => files.rules = shared.files,
         Action::Proxy(upstream) => upstream.rules = shared.gateway,
         Action::Fastcgi(Fastcgi { upstream, files, .. }) => {
-            upstream.rules = shared.gateway;
+            upstream.rules = GatewayRules { tls: None, ..shared.gateway };
             files.iter_mut().for_each(|files| files.rules = shared.files.clone());
         }
         Action::Cgi(cgi) => {
@@ -318,6 +321,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
     }
     check_bodies(site, notes);
     check_request_headers(site, notes);
+    check_upstream_tls(site, notes);
     let mut seen: HashMap<(&str, Option<&str>), Span> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
@@ -420,6 +424,23 @@ fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
             || route.actions.iter().any(|(action, _)| matches!(action, Action::Cgi(_)));
         let hint = if has_environment { "; `environment` sets variables" } else { "" };
         notes.error(place, format!("only routes with `proxy` send fields to servers{hint}"));
+    }
+}
+
+/// Warns of settings for TLS of a route none of whose servers speaks it. The key may be meant for the other ones of its
+/// site if the site has it.
+fn check_upstream_tls(site: &SiteDraft, notes: &mut Notes) {
+    for route in &site.routes {
+        let Some(place) = route.place_of("upstream-tls") else { continue };
+        let mut proxies = route.actions.iter().filter_map(|(action, _)| match action {
+            Action::Proxy(upstream) => Some(upstream),
+            _ => None,
+        });
+        if proxies.clone().next().is_some() && !proxies.any(Upstream::has_tls) {
+            let text =
+                "`upstream-tls` does nothing: no server of the route has a URL with `https://`";
+            notes.warning(place, text);
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::path::PathBuf;
 
+use crate::TlsFiles;
+
 /// The servers that the requests of a route are passed on to, and the rules for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
@@ -17,6 +19,12 @@ pub struct Upstream {
 impl Upstream {
     /// The maximum of servers of one route.
     pub const SERVERS_MAX: usize = 64;
+
+    /// Returns true if one of the servers speaks TLS.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.servers.iter().any(|server| server.protocol == Protocol::Https)
+    }
 }
 
 /// A server of an upstream, and the path that it has there.
@@ -35,6 +43,8 @@ pub struct ServerUrl {
 pub enum Protocol {
     /// HTTP/1.1.
     Http,
+    /// HTTP/1.1 over TLS.
+    Https,
     /// FastCGI.
     Fastcgi,
 }
@@ -81,6 +91,27 @@ pub struct GatewayRules {
     pub retries: u32,
     /// The rules by which a server is up or down.
     pub health: HealthRules,
+    /// The TLS of connections to servers that speak it; by default they are verified by the system's authorities.
+    pub tls: Option<Box<UpstreamTls>>,
+}
+
+/// The TLS of connections to servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UpstreamTls {
+    /// The file of the authorities of the servers; by default those of the system.
+    pub ca: Option<PathBuf>,
+    /// The name or the address that the certificates of the servers must have; by default the host of the URL.
+    pub name: Option<String>,
+    /// The files of our certificate and its key; none by default.
+    pub pair: Option<TlsFiles>,
+    /// True if servers are verified, which is the default.
+    pub verify: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> Self {
+        Self { ca: None, name: None, pair: None, verify: true }
+    }
 }
 
 /// The rules by which a server is up or down.
@@ -152,6 +183,7 @@ impl Default for GatewayRules {
             hash_by: HashBy::default(),
             retries: Self::RETRIES_MAX,
             health: HealthRules::default(),
+            tls: None,
         }
     }
 }
@@ -168,7 +200,7 @@ impl Default for HealthRules {
     }
 }
 
-/// Reads `http://HOST[:PORT][/PATH]` or `unix:PATH`.
+/// Reads `http://HOST[:PORT][/PATH]`, the same with `https`, or `unix:PATH`.
 ///
 /// # Errors
 ///
@@ -177,10 +209,8 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(ServerUrl { protocol: Protocol::Http, address: unix(path)?, path: None });
     }
-    if text.starts_with("https://") {
-        return Err(format!("{text:?}: connections to servers cannot be encrypted yet"));
-    }
-    let Some(rest) = text.strip_prefix("http://") else {
+    let with_tls = text.strip_prefix("https://");
+    let Some(rest) = with_tls.or_else(|| text.strip_prefix("http://")) else {
         let hint = match text {
             _ if is_path(text) => format!(": write \"unix:{text}\""),
             _ if !text.contains("://") && authority_of(text, 0).is_ok() => {
@@ -188,7 +218,9 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
             }
             _ => String::new(),
         };
-        return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH{hint}"));
+        return Err(format!(
+            "{text:?}: expected http://HOST:PORT, https://HOST:PORT or unix:PATH{hint}"
+        ));
     };
     if rest.contains(['?', '#']) {
         return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
@@ -197,12 +229,14 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
         Some(slash) => (&rest[..slash], Some(super::rule::path(&rest[slash..])?)),
         None => (rest, None),
     };
-    Ok(ServerUrl { protocol: Protocol::Http, address: authority_of(authority, 80)?, path })
+    let (protocol, port) =
+        if with_tls.is_some() { (Protocol::Https, 443) } else { (Protocol::Http, 80) };
+    Ok(ServerUrl { protocol, address: authority_of(authority, port)?, path })
 }
 
-/// The address of a server that a URL names: `HOST[:PORT]`, if it is one.
-pub fn server_address(authority: &str) -> Option<ServerAddress> {
-    authority_of(authority, 80).ok()
+/// The address of a server that a URL names: `HOST[:PORT]`, if it is one. `port` is that of a URL without one.
+pub fn server_address(authority: &str, port: u16) -> Option<ServerAddress> {
+    authority_of(authority, port).ok()
 }
 
 /// Reads `HOST:PORT` or `unix:PATH`, of a FastCGI application.
@@ -266,6 +300,19 @@ fn authority_of(text: &str, default: u16) -> Result<ServerAddress, String> {
     Ok(ServerAddress::Host(host.to_ascii_lowercase(), port))
 }
 
+impl ServerUrl {
+    /// The name or the address that the certificate of the server must have; `None` if it speaks no TLS.
+    #[must_use]
+    pub fn tls_name(&self) -> Option<String> {
+        match &self.address {
+            _ if self.protocol != Protocol::Https => None,
+            ServerAddress::Ip(address) => Some(address.ip().to_string()),
+            ServerAddress::Host(host, _) => Some(host.clone()),
+            ServerAddress::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.address {
@@ -273,6 +320,7 @@ impl fmt::Display for ServerUrl {
             address => {
                 let scheme = match self.protocol {
                     Protocol::Http => "http",
+                    Protocol::Https => "https",
                     Protocol::Fastcgi => "fastcgi",
                 };
                 write!(f, "{scheme}://{address}{}", self.path.as_deref().unwrap_or_default())
@@ -317,10 +365,22 @@ mod tests {
             assert_eq!(expected.to_string(), printed);
             assert_eq!(server(printed), Ok(expected));
         }
+        for (text, name, printed) in [
+            ("https://10.0.0.5:8443", "10.0.0.5", "https://10.0.0.5:8443"),
+            ("https://[::1]/a", "::1", "https://[::1]:443/a"),
+            ("https://App.local/", "app.local", "https://app.local:443/"),
+        ] {
+            let url = server(text).unwrap();
+            assert_eq!((url.protocol, &url.tls_name().unwrap()[..]), (Protocol::Https, name));
+            assert_eq!(url.to_string(), printed);
+        }
+        assert_eq!(server("http://a").unwrap().tls_name(), None);
         for bad in [
             "",
             "127.0.0.1:80",
-            "https://a",
+            "https://",
+            "https://a:0",
+            "https+unix:/run/a.sock",
             "http://a/b?c=d",
             "http://a/b#c",
             "unix:/run/a.sock:/b",

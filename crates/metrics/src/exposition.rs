@@ -13,7 +13,7 @@ use super::histogram::{Bound, DURATIONS, Histogram, ROUND_TRIPS, SIZES, Total, n
 use super::series::{Labels, Series};
 use super::{
     CertificateNumbers, DeviceNumbers, Loads, Metrics, ProcessNumbers, ServerNumbers, Stats,
-    UPSTREAM_BOUNDS, UpstreamTimes, lock,
+    UPSTREAM_BOUNDS, UpstreamHandshakes, UpstreamTimes, lock,
 };
 
 /// The content type of the text.
@@ -591,6 +591,14 @@ fn write_servers(servers: &[ServerNumbers], text: &mut String) -> fmt::Result {
         "Requests that a server did not answer, or not completely.",
         |one| one.failures,
     )?;
+    let name = "samum_upstream_tls_handshakes_total";
+    write_head(text, name, Kind::Counter, "TLS handshakes with a server.")?;
+    for (one, labels) in servers.iter().zip(&labels) {
+        let Some(UpstreamHandshakes { full, resumed, failed }) = one.handshakes else { continue };
+        for (result, value) in [("full", full), ("resumed", resumed), ("failed", failed)] {
+            write_sample(text, name, &format!("{labels},result=\"{result}\""), value)?;
+        }
+    }
     let name = "samum_upstream_response_seconds";
     let help = "Time from a request to a server until its response began.";
     write_head(text, name, Kind::Histogram, help)?;

@@ -132,6 +132,19 @@ pub struct ServerNumbers {
     pub failures: u64,
     /// The times until its responses began.
     pub times: UpstreamTimes,
+    /// The handshakes with it, if it speaks TLS.
+    pub handshakes: Option<UpstreamHandshakes>,
+}
+
+/// The TLS handshakes with a server of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamHandshakes {
+    /// Complete ones, with a verification of the server.
+    pub full: u64,
+    /// Complete ones that have resumed an earlier session.
+    pub resumed: u64,
+    /// Those that have failed.
+    pub failed: u64,
 }
 
 /// The upper bounds of the buckets of [`UpstreamTimes`], in nanoseconds and as they are shown. With the last bucket there

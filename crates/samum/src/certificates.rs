@@ -8,6 +8,8 @@
 //! moment in which workers can see the acceptors of new listeners until it is complete or given up, so that no renewal
 //! comes between. Acceptors of removed listeners stay as long as connections may wait there.
 //!
+//! Files for connections to upstreams are read at the same times, but only then: no thread looks at them.
+//!
 //! A file may be on a disk that does not answer. So files are read by the thread of a reload or by that of the renewals,
 //! and never while the state is held.
 
@@ -17,6 +19,7 @@ mod plan;
 mod reading;
 mod renewal;
 mod text;
+mod upstreams;
 mod watch;
 
 use std::collections::HashMap;
@@ -33,6 +36,7 @@ use logs::say::say;
 use metrics::{CertificateNumbers, Metrics};
 use plan::Listener;
 pub(crate) use reading::Reading;
+pub(crate) use upstreams::{UpstreamSettings, needs_system_roots, system_roots};
 
 /// The certificates that the workers show, and the thread that renews them.
 #[derive(Debug)]

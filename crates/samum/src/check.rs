@@ -22,7 +22,7 @@ use logs::location::Location;
 /// The result of a check that found no error.
 #[derive(Debug)]
 pub struct Checked {
-    /// The certificates that clients see, as comments, and the configuration with all defaults, as TOML. `…` stands for
+    /// The certificates that clients see and the ways in which upstreams are verified, as comments, and the configuration with all defaults, as TOML. `…` stands for
     /// values that may be secret.
     pub text: String,
     /// Probable mistakes.
@@ -49,7 +49,7 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     let seen = match reading {
         Ok(reading) => {
             warnings.extend_from_slice(&reading.warnings);
-            reading.describe()
+            reading.describe(&loaded.config)
         }
         Err(Errors(more)) => {
             errors.extend(more);

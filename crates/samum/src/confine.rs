@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::Access as Mode;
 
+use crate::certificates::{needs_system_roots, system_roots};
 use config::errno::words;
 use config::file::{Errors, Loaded};
 use config::{Action, Address, Confine, Thing};
@@ -118,7 +119,9 @@ impl Confinement {
         let files: Vec<_> = loaded.files().map(whole).collect();
         let temporary = std::env::temp_dir();
         let control = self.control.as_deref();
-        let process = Process { files: &files, control, temporary: &temporary };
+        let roots = needs_system_roots(&loaded.config).then(system_roots);
+        let roots = roots.as_deref();
+        let process = Process { files: &files, control, temporary: &temporary, roots };
         let mut uses = uses::uses(&loaded.config, &process);
         uses.iter_mut().for_each(|it| it.path = whole(&it.path));
         uses

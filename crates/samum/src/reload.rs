@@ -170,12 +170,12 @@ impl Reloader {
     /// Returns the hash of the loaded configuration, and sentences about it for the operator.
     fn load(&mut self) -> Result<(String, Vec<String>), String> {
         let loaded = (self.source)().map_err(text_of)?;
-        let next = Arc::new(self.served.successor(&loaded.config)?);
-        self.room.check(&self.served, &next)?;
         self.confinement.check(&loaded)?;
+        let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
+        let next = Arc::new(self.served.successor_with_tls(&loaded.config, &reading.upstreams)?);
+        self.room.check(&self.served, &next)?;
         let roots = self.open_roots(&next, &loaded)?;
         let logs = self.open_logs(&next, &loaded)?;
-        let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
         let said = core::mem::take(&mut reading.said);
         let doubts = core::mem::take(&mut reading.warnings);
         let listeners = self.open_listeners(&next)?;

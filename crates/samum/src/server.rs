@@ -109,6 +109,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
         page_cache,
         confinement,
     } = prepare(&loaded, &snapshot, source.is_some(), inheritance.as_mut(), &mut activation)?;
+    snapshot.set_upstream_tls(&reading.upstreams);
     // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
         Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;

@@ -3,6 +3,7 @@
 //! Each check has a link of its own, which is closed after the head of the response. When a check is due,
 //! the worker that takes it first (`Health::take_check`) makes it for all workers.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::path;
@@ -11,7 +12,10 @@ use http1::client::{self, Event};
 use ring::{Completion, Key, Op, Ring, Slab, Time, Token};
 
 use super::link::{Link, LinkEvent, Tokens};
+use super::steps::Steps;
 use super::{Server, Upstream};
+use tls::ClientBuffers;
+
 use config::{RESPONSE_LIMITS, ServerAddress};
 
 /// The questions of a worker.
@@ -22,6 +26,11 @@ pub struct Checks {
     running: Slab<Check>,
     /// The timer of the next check.
     timer: Option<Key>,
+    /// The handshakes with servers.
+    steps: Steps,
+    /// The timer of the steps that wait for another turn of the worker.
+    steps_timer: Option<Key>,
+    buffers: Rc<ClientBuffers>,
     /// The kinds of its tokens: for received bytes and the timer, and for sending.
     kinds: (Token, Token),
 }
@@ -41,9 +50,16 @@ struct Check {
 
 impl Checks {
     /// No servers are checked yet. The operations have these kinds of tokens.
-    pub const fn new(receive: Token, writable: Token) -> Self {
-        let kinds = (receive, writable);
-        Self { upstreams: Vec::new(), running: Slab::new(), timer: None, kinds }
+    pub fn new(receive: Token, writable: Token) -> Self {
+        Self {
+            upstreams: Vec::new(),
+            running: Slab::new(),
+            timer: None,
+            steps: Steps::default(),
+            steps_timer: None,
+            buffers: Rc::default(),
+            kinds: (receive, writable),
+        }
     }
 
     /// Checks the servers of these upstreams from now on, as far as their rules say so.
@@ -61,8 +77,14 @@ impl Checks {
         self.wait(ring, now);
     }
 
-    /// Takes a completion. Returns the news for the operator.
-    pub fn handle(&mut self, ring: &mut Ring, completion: Completion, now: Time) -> Option<String> {
+    /// Takes a completion, in this turn of the worker. Returns the news for the operator.
+    pub fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+        turn: u64,
+        now: Time,
+    ) -> Option<String> {
         let key = Key::from_bits(completion.token);
         if key == Key::NONE {
             // Another one than this was cancelled.
@@ -70,11 +92,57 @@ impl Checks {
                 self.timer = None;
                 return self.handle_timer(ring, now);
             }
+            if self.steps_timer == Some(completion.key) {
+                self.steps_timer = None;
+                return self.take_steps(ring, turn, now);
+            }
             return None;
         }
         let check = self.running.get_mut(key)?;
         let tokens = Tokens::of(self.kinds, key);
-        let outcome = match check.link.handle(ring, completion, tokens)? {
+        let event = check.link.handle(ring, completion, tokens)?;
+        self.handle_event(ring, key, event, turn, now)
+    }
+
+    /// Takes the steps of handshakes for which this turn has time.
+    fn take_steps(&mut self, ring: &mut Ring, turn: u64, now: Time) -> Option<String> {
+        let mut notes = Vec::new();
+        while let Some(key) = self.steps.next(turn, || ring.now()) {
+            // The check may have ended since.
+            let Some(check) = self.running.get_mut(key) else { continue };
+            let Some(event) = check.link.step(ring) else { continue };
+            notes.extend(self.handle_event(ring, key, event, turn, now));
+        }
+        self.wait_for_turn(ring);
+        (!notes.is_empty()).then(|| notes.join("\n"))
+    }
+
+    /// Has a timer begin another turn if steps wait for it.
+    fn wait_for_turn(&mut self, ring: &mut Ring) {
+        if self.steps.is_waiting() && self.steps_timer.is_none() {
+            let timer = Op::Timer(ring.now());
+            self.steps_timer = Some(ring.submit(timer, self.kinds.0 | Key::NONE.to_bits()));
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        ring: &mut Ring,
+        key: Key,
+        mut event: LinkEvent,
+        turn: u64,
+        now: Time,
+    ) -> Option<String> {
+        if matches!(event, LinkEvent::StepDue) {
+            if !self.steps.take_or_wait(key, turn, || ring.now()) {
+                self.wait_for_turn(ring);
+                return None;
+            }
+            event = self.running.get_mut(key)?.link.step(ring)?;
+        }
+        let check = self.running.get_mut(key)?;
+        let outcome = match event {
+            LinkEvent::StepDue => None,
             LinkEvent::Connected | LinkEvent::Writable => {
                 check.link.flush(ring).err().map(|_| Err("the connection broke".to_owned()))
             }
@@ -115,10 +183,10 @@ impl Checks {
         let until = now + rules.check_interval;
         let mut client = client::Connection::new();
         client.begin(http::Method::Get);
-        let kinds = self.kinds;
-        self.running.insert_with(|key| {
-            let tokens = Tokens::of(kinds, key);
-            let mut link = Link::connect(ring, &server, address, Key::NONE, tokens);
+        let Self { running, kinds, buffers, .. } = self;
+        running.insert_with(|key| {
+            let tokens = Tokens::of(*kinds, key);
+            let mut link = Link::connect(ring, &server, address, Key::NONE, tokens, buffers);
             link.push(request(path, &server));
             let (upstream, unread) = (Arc::clone(upstream), Vec::new());
             Check { upstream, server, link, client, unread, until }

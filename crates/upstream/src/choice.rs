@@ -85,6 +85,8 @@ pub(crate) struct Numbers {
     /// Responses by the time until they began, and the sum of these times in nanoseconds.
     pub(crate) times: [AtomicU64; UPSTREAM_BOUNDS.len() + 1],
     pub(crate) time_sum: AtomicU64,
+    /// TLS handshakes: full ones, resumed ones, and those that have failed.
+    pub(crate) handshakes: [AtomicU64; 3],
 }
 
 impl Choices {

@@ -15,16 +15,20 @@ mod health;
 mod link;
 pub mod names;
 pub mod retries;
+mod secure;
+mod steps;
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
 use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
+use tls::{ClientBuffers, ClientSettings, ServerName};
 
 pub use self::balance::ServerSet;
 use self::choice::{Choices, Numbers};
@@ -34,8 +38,10 @@ use self::health::Health;
 pub use self::link::{Link, LinkEvent};
 use self::link::{Tokens, Usage};
 use self::names::{Name, Names, Resolved};
-use config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
-use metrics::{ServerNumbers, UPSTREAM_BOUNDS, UpstreamTimes};
+pub use self::secure::Received;
+use self::steps::Steps;
+use config::{self, Balance, GatewayRules, HashBy, Protocol, ServerAddress, ServerUrl};
+use metrics::{ServerNumbers, UPSTREAM_BOUNDS, UpstreamHandshakes, UpstreamTimes};
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
@@ -54,6 +60,8 @@ pub struct Upstream {
     sources: Vec<Source>,
     /// The limits and rules of exchanges with its servers.
     pub rules: GatewayRules,
+    /// The settings of connections to those of its servers that speak TLS.
+    tls: OnceLock<ClientSettings>,
     /// True once the failure of the buffers' disk was reported to the operator.
     pub is_buffer_reported: AtomicBool,
 }
@@ -100,8 +108,27 @@ pub struct Server {
     pub name: String,
     /// Its address, if it is known.
     address: Option<ring::Address>,
+    /// The TLS that it speaks.
+    tls: Option<ServerTls>,
     health: Arc<Health>,
     numbers: Numbers,
+}
+
+/// The TLS of a server.
+#[derive(Debug)]
+struct ServerTls {
+    settings: ClientSettings,
+    /// The name that its certificate must have.
+    name: ServerName,
+}
+
+impl ServerTls {
+    /// The TLS of a server with this URL; `None` if it speaks none, or if there are no settings for it.
+    fn new(url: &ServerUrl, upstream: &Upstream) -> Option<Self> {
+        let of_url = url.tls_name()?;
+        let name = ServerName::new(names_of(&upstream.rules).unwrap_or(&of_url))?;
+        Some(Self { settings: upstream.tls()?.clone(), name })
+    }
 }
 
 impl Server {
@@ -113,6 +140,18 @@ impl Server {
         let bucket = bucket.unwrap_or(UPSTREAM_BOUNDS.len());
         self.numbers.times[bucket].fetch_add(1, Ordering::Relaxed);
         self.numbers.time_sum.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Counts a handshake: `true` if it has resumed a session, `None` if it has failed.
+    fn note_handshake(&self, is_resumed: Option<bool>) {
+        let index = is_resumed.map_or(2, usize::from);
+        self.numbers.handshakes[index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn handshakes(&self) -> UpstreamHandshakes {
+        let [full, resumed, failed] =
+            self.numbers.handshakes.each_ref().map(|count| count.load(Ordering::Relaxed));
+        UpstreamHandshakes { full, resumed, failed }
     }
 
     fn times(&self) -> UpstreamTimes {
@@ -128,6 +167,9 @@ pub struct Links {
     /// The links that wait for a request, by server. The one that was kept last is at the end.
     kept: HashMap<u64, Vec<Key>, RandomState>,
     choices: Choices,
+    /// The handshakes with servers.
+    steps: Steps,
+    buffers: Rc<ClientBuffers>,
     /// The kinds of its tokens: for receiving, and for sending.
     kinds: (Token, Token),
 }
@@ -145,10 +187,19 @@ impl Upstream {
     /// The servers of a route, whose site and path are its name. Servers that an upstream `before` has under
     /// the same rules stay as they are: up or down, with their links. Servers that it does not have join the
     /// others.
-    pub fn new(config: &config::Upstream, name: String, before: Option<&Self>) -> Arc<Self> {
+    pub fn new(
+        config: &config::Upstream,
+        name: String,
+        tls: Option<ClientSettings>,
+        before: Option<&Self>,
+    ) -> Arc<Self> {
         let has_same_rules = before.is_some_and(|it| it.rules.health == config.rules.health);
-        let source = |url| {
-            let known = before.and_then(|before| {
+        let has_same_tls = before.is_some_and(|it| {
+            it.tls.get() == tls.as_ref() && names_of(&it.rules) == names_of(&config.rules)
+        });
+        let source = |url: &ServerUrl| {
+            let is_same = has_same_tls || url.protocol != Protocol::Https;
+            let known = before.filter(|_| is_same).and_then(|before| {
                 let place = before.urls.iter().position(|other| other == url)?;
                 Some(&before.sources[place])
             });
@@ -160,7 +211,19 @@ impl Upstream {
         let sources = config.servers.iter().map(source).collect();
         let (urls, rules) = (config.servers.clone(), config.rules.clone());
         let is_buffer_reported = AtomicBool::new(false);
-        Arc::new(Self { id: next_id(), name, urls, sources, rules, is_buffer_reported })
+        let tls = tls.map_or_else(OnceLock::new, OnceLock::from);
+        Arc::new(Self { id: next_id(), name, urls, sources, rules, tls, is_buffer_reported })
+    }
+
+    /// Gives it the settings of connections to its servers that speak TLS, unless it has some. Before that these servers
+    /// cannot be asked.
+    pub fn set_tls(&self, settings: ClientSettings) {
+        self.tls.get_or_init(|| settings);
+    }
+
+    /// The settings of connections to its servers that speak TLS.
+    pub fn tls(&self) -> Option<&ClientSettings> {
+        self.tls.get()
     }
 
     /// The device of its [directory for buffers](GatewayRules::buffer_dir), as long as nothing is open there.
@@ -190,8 +253,8 @@ impl Upstream {
         let mut all = Vec::new();
         for source in &self.sources {
             match source {
-                Source::One(one) => all.push(one.server(&self.rules, now)),
-                Source::Named(named) => all.extend(named.servers(&self.rules, now)),
+                Source::One(one) => all.push(one.server(self, now)),
+                Source::Named(named) => all.extend(named.servers(self, now)),
             }
         }
         all.truncate(config::Upstream::SERVERS_MAX);
@@ -218,6 +281,7 @@ impl Upstream {
             in_flight: server.numbers.active.load(Ordering::Relaxed),
             failures: server.numbers.failures.load(Ordering::Relaxed),
             times: server.times(),
+            handshakes: server.tls.is_some().then(|| server.handshakes()),
         };
         self.servers(now).into_iter().map(of).collect()
     }
@@ -236,10 +300,15 @@ impl Upstream {
         }
     }
 
-    /// Returns whether the upstream matches this configuration.
-    pub fn is_same(&self, config: &config::Upstream) -> bool {
-        self.rules == config.rules && self.urls == config.servers
+    /// Returns whether the upstream matches this configuration, with these settings of TLS.
+    pub fn is_same(&self, config: &config::Upstream, tls: Option<&ClientSettings>) -> bool {
+        self.rules == config.rules && self.urls == config.servers && self.tls() == tls
     }
+}
+
+/// The name that the certificates of all servers must have, if the rules say one.
+fn names_of(rules: &GatewayRules) -> Option<&str> {
+    rules.tls.as_ref()?.name.as_deref()
 }
 
 impl Source {
@@ -264,10 +333,10 @@ impl Source {
 }
 
 impl One {
-    fn server(&self, rules: &GatewayRules, now: Time) -> Arc<Server> {
+    fn server(&self, upstream: &Upstream, now: Time) -> Arc<Server> {
         let make = || {
             let (name, address) = (self.url.to_string(), self.address.clone());
-            Server::new(&self.url, name, address, rules, self.joins.then_some(now))
+            Server::new(&self.url, name, address, upstream, self.joins.then_some(now))
         };
         Arc::clone(self.server.get_or_init(make))
     }
@@ -276,7 +345,7 @@ impl One {
 impl Named {
     /// The servers at the present addresses of the name. A server whose address is still present stays the same;
     /// others join them, and the first ones join the servers of other names.
-    fn servers(&self, rules: &GatewayRules, now: Time) -> Vec<Arc<Server>> {
+    fn servers(&self, upstream: &Upstream, now: Time) -> Vec<Arc<Server>> {
         let Some(resolved) = self.resolved.get() else { return Vec::new() };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = resolved.addresses();
@@ -285,7 +354,7 @@ impl Named {
             let same = found.iter().find(|(known, _)| known == address);
             let server = same.map(|(_, server)| Arc::clone(server)).unwrap_or_else(|| {
                 let name = format!("{} ({})", self.url, address.ip());
-                Server::new(&self.url, name, Some((*address).into()), rules, joined)
+                Server::new(&self.url, name, Some((*address).into()), upstream, joined)
             });
             (*address, server)
         });
@@ -299,12 +368,15 @@ impl Server {
         url: &ServerUrl,
         name: String,
         address: Option<ring::Address>,
-        rules: &GatewayRules,
+        upstream: &Upstream,
         joined: Option<Time>,
     ) -> Arc<Self> {
-        let health = Health::new((&rules.health).into(), joined);
+        let health = Health::new((&upstream.rules.health).into(), joined);
         let (id, numbers) = (next_id(), Numbers::default());
-        Arc::new(Self { id, url: url.clone(), name, address, health, numbers })
+        let tls = ServerTls::new(url, upstream);
+        // Without settings it is never asked: not even in the clear.
+        let address = address.filter(|_| tls.is_some() || url.protocol != Protocol::Https);
+        Arc::new(Self { id, url: url.clone(), name, address, tls, health, numbers })
     }
 }
 
@@ -317,8 +389,14 @@ fn next_id() -> u64 {
 impl Links {
     /// No links. Their operations have these kinds of tokens.
     pub fn new(receive: Token, writable: Token) -> Self {
-        let (links, kept, choices) = (Slab::new(), HashMap::default(), Choices::default());
-        Self { links, kept, choices, kinds: (receive, writable) }
+        Self {
+            links: Slab::new(),
+            kept: HashMap::default(),
+            choices: Choices::default(),
+            steps: Steps::default(),
+            buffers: Rc::default(),
+            kinds: (receive, writable),
+        }
     }
 
     /// Chooses a server for a request; `None` if there is none that has not failed, or the budget for
@@ -335,12 +413,10 @@ impl Links {
     /// Begins to connect to a server for a request; `None` if its address is not known.
     pub fn connect(&mut self, ring: &mut Ring, server: &Arc<Server>, user: Key) -> Option<Key> {
         let address = server.address.clone()?;
-        let kinds = self.kinds;
-        Some(
-            self.links.insert_with(|key| {
-                Link::connect(ring, server, address, user, Tokens::of(kinds, key))
-            }),
-        )
+        let Self { links, kinds, buffers, .. } = self;
+        Some(links.insert_with(|key| {
+            Link::connect(ring, server, address, user, Tokens::of(*kinds, key), buffers)
+        }))
     }
 
     /// Takes a link to a server that was kept.
@@ -357,6 +433,9 @@ impl Links {
     /// If the link was closed.
     pub fn keep(&mut self, ring: &mut Ring, key: Key, now: Time) {
         let link = self.links.get_mut(key).expect("the link of a request exists");
+        if link.has_news() {
+            return self.close(ring, key);
+        }
         link.usage = Usage::Kept(now);
         link.served += 1;
         // The end of the connection must be noticed.
@@ -404,17 +483,41 @@ impl Links {
         self.links.is_empty()
     }
 
-    /// Takes a completion of a link; returns its meaning, if it has any. Any event of a kept link closes it.
+    /// Takes the next step of a handshake that waits for one, if this turn of the worker has time for it. Returns its
+    /// meaning: `None` inside if it has none yet.
+    pub fn next_step(&mut self, ring: &mut Ring, turn: u64) -> Option<Option<(Key, LinkEvent)>> {
+        let key = self.steps.next(turn, || ring.now())?;
+        // The link may have been closed since.
+        let Some(link) = self.links.get_mut(key) else { return Some(None) };
+        let event = link.step(ring);
+        let Usage::Serving(user) = link.usage else { return Some(None) };
+        Some(event.map(|event| (user, event)))
+    }
+
+    /// Returns true if handshakes wait for another turn of the worker.
+    pub fn has_turn(&self) -> bool {
+        self.steps.is_waiting()
+    }
+
+    /// Takes a completion of a link, in this turn of the worker; returns its meaning, if it has any. Any event of a kept
+    /// link closes it.
     pub fn handle(
         &mut self,
         ring: &mut Ring,
         key: Key,
         completion: Completion,
+        turn: u64,
     ) -> Option<LinkNews> {
         let tokens = Tokens::of(self.kinds, key);
         // The link may have been closed since.
         let link = self.links.get_mut(key)?;
-        let event = link.handle(ring, completion, tokens)?;
+        let mut event = link.handle(ring, completion, tokens)?;
+        if matches!(event, LinkEvent::StepDue) {
+            if !self.steps.take_or_wait(key, turn, || ring.now()) {
+                return None;
+            }
+            event = link.step(ring)?;
+        }
         if let Usage::Serving(user) = link.usage {
             return Some(LinkNews::Event(user, event));
         }

@@ -22,7 +22,8 @@ fn config(balance: Balance, servers: &[&str]) -> config::Upstream {
 
 impl Stage {
     fn new(balance: Balance) -> Self {
-        let upstream = Upstream::new(&config(balance, &["http://a.example"]), "a".to_owned(), None);
+        let upstream =
+            Upstream::new(&config(balance, &["http://a.example"]), "a".to_owned(), None, None);
         let resolved = Arc::<Resolved>::default();
         let Source::Named(named) = &upstream.sources[0] else { unreachable!("it is a name") };
         named.resolved.get_or_init(|| Arc::clone(&resolved));
@@ -31,14 +32,14 @@ impl Stage {
 
     /// A route to servers at addresses.
     fn with_addresses(balance: Balance, servers: &[&str]) -> Self {
-        let upstream = Upstream::new(&config(balance, servers), "a".to_owned(), None);
+        let upstream = Upstream::new(&config(balance, servers), "a".to_owned(), None, None);
         let links = Links::new(Token::default(), Token::default());
         Self { upstream, links, resolved: Arc::default() }
     }
 
     /// A reload gives the route these servers.
     fn reload(&mut self, config: &config::Upstream) {
-        self.upstream = Upstream::new(config, "a".to_owned(), Some(&self.upstream));
+        self.upstream = Upstream::new(config, "a".to_owned(), None, Some(&self.upstream));
     }
 
     fn resolve(&self, hosts: &[u8]) {

@@ -15,7 +15,8 @@ use crate::{
     FileRules, Files, FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https,
     Interface, Limits, Listen, Log, LogFormat, LogTarget, OwnFormat, Peers, Piece, Protocol, Rate,
     Redirect, RequestHeader, Route, Sample, ServerAddress, ServerUrl, Site, StatusSet, Symlinks,
-    Tags, Tls, TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, Variable, value,
+    Tags, Tls, TlsClients, TlsFiles, TlsProfile, Tuning, UnixSocket, Upstream, UpstreamTls,
+    Variable, value,
 };
 
 /// Files in memory.
@@ -1126,7 +1127,7 @@ fn an_error_of_a_file_with_a_certificate_has_its_line() {
 }
 
 /// The keys for routes with gateways only.
-const GATEWAY: [&str; 17] = [
+const GATEWAY: [&str; 18] = [
     "balance",
     "buffer",
     "buffer-dir",
@@ -1144,6 +1145,7 @@ const GATEWAY: [&str; 17] = [
     "timeout-connect",
     "timeout-upstream",
     "timeout-upstream-send",
+    "upstream-tls",
 ];
 
 /// A file in which a table of the documentation has one line more.
@@ -1181,6 +1183,10 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             let unix = if name == "address" { String::new() } else { needed("unix", "unix = 's'") };
             let tls = if name == "tls" { "tls = 'self-signed'\n" } else { "" };
             format!("[[site]]\n{tls}listen = [{{ {unix}{line} }}]\n[[site.route]]\nfiles = 'x'\n")
+        }
+        "upstream-tls" => {
+            let needed = if name == "key" { "certificate = 'x', " } else { "" };
+            with_route(&format!("proxy = 'https://a'\nupstream-tls = {{ {needed}{line} }}"))
         }
         "tls" | "client" => {
             let listen = "listen = [{ address = ':443', tls = true }]";
@@ -1404,14 +1410,25 @@ fn upstream() -> impl Strategy<Value = Upstream> {
         let path = path.filter(|_| !matches!(address, ServerAddress::Unix(_)));
         ServerUrl { protocol: Protocol::Http, address, path }
     });
+    let url = (url, any::<bool>()).prop_map(|(url, has_tls)| match url.address {
+        ServerAddress::Unix(_) => url,
+        _ if has_tls => ServerUrl { protocol: Protocol::Https, ..url },
+        _ => url,
+    });
+    let pair = (file(), option::of(file()));
+    let pair = pair.prop_map(|(certificate, key)| TlsFiles::new(certificate, key));
+    let name = option::of("[a-z]{1,3}[.]org");
+    let tls = (option::of(file()), name, option::of(pair), any::<bool>());
+    let tls = tls.prop_map(|(ca, name, pair, verify)| UpstreamTls { ca, name, pair, verify });
+    let tls = tls.prop_map(|tls| (tls != UpstreamTls::default()).then(|| Box::new(tls)));
     let servers = proptest::collection::vec(url, 1..3);
     let balance = prop_oneof![Just(Balance::RoundRobin), Just(Balance::Least), Just(Balance::Hash)];
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
     let timeouts = (seconds(), seconds(), seconds());
     let rules = (GatewayRules::BUFFER_MIN..1 << 40, timeouts, balance, hash_by, 0..3_u32);
-    let ways = (option::of(file()), any::<bool>(), GatewayRules::RECEIVE_MIN..1 << 40);
+    let ways = (option::of(file()), any::<bool>(), GatewayRules::RECEIVE_MIN..1 << 40, tls);
     (servers, rules, health(), ways).prop_map(|(servers, rules, health, ways)| {
-        let (dir, splice, receive_max) = ways;
+        let (dir, splice, receive_max, tls) = ways;
         let (buffer, timeouts, balance, hash_by, retries) = rules;
         let (timeout_connect, timeout_upstream, timeout_upstream_send) = timeouts;
         let rules = GatewayRules {
@@ -1426,6 +1443,7 @@ fn upstream() -> impl Strategy<Value = Upstream> {
             hash_by,
             retries,
             health,
+            tls,
         };
         Upstream { servers, rules }
     })

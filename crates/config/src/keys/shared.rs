@@ -10,6 +10,7 @@ use super::limits::LIMITS;
 use super::request_headers::{read_request_headers, request_headers_text};
 use super::symlinks::{SYMLINKS, symlinks_text};
 use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
+use super::upstream_tls::{read_upstream_tls, upstream_tls_text};
 use super::{
     BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set, unless_none,
 };
@@ -651,11 +652,25 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         },
         write: |route| gateway(route).map(|rules| seconds_text(rules.health.check_interval)),
     },
+    Key {
+        name: "upstream-tls",
+        kind: "table",
+        default: "`{}`",
+        example: r#"{ ca = "/etc/ssl/private-ca.pem", name = "app.internal.example" }"#,
+        doc: "The TLS of connections to servers whose URL begins with `https://`: TLS 1.3 or 1.2, with a certificate that is \
+              verified. A server whose certificate is not accepted counts as one that has failed: the answer is a 502 if \
+              no other server has one, and the log says why. Such a server is never asked without TLS.",
+        read: read_upstream_tls,
+        write: |route| match &route.action {
+            Action::Proxy(upstream) => upstream.rules.tls.as_deref().map(upstream_tls_text),
+            _ => None,
+        },
+    },
 ];
 
 /// Keys, and the actions of routes that do something with them; other keys are for all actions. `max-body` and
 /// `request-headers` are errors elsewhere.
-const READERS: [(&[&str], &[&str]); 3] = [
+const READERS: [(&[&str], &[&str]); 4] = [
     (
         &[
             "index",
@@ -694,6 +709,7 @@ const READERS: [(&[&str], &[&str]); 3] = [
         ],
         &["proxy", "fastcgi"],
     ),
+    (&["upstream-tls"], &["proxy"]),
     (&["buffer", "buffer-dir", "half-close"], &["proxy", "fastcgi", "cgi"]),
 ];
 

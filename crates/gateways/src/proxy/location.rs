@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use http::path;
 
-use config::{ServerUrl, server_address};
+use config::{Protocol, ServerUrl, server_address};
 
 /// The URL of a request at this server, and its URL at the upstream.
 #[derive(Clone, Copy, Debug)]
@@ -31,10 +31,14 @@ impl Mapping<'_> {
     /// The `Location` for the client; `None` if it stays the same.
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
-        let authority = start.strip_prefix(b"http://");
+        let plain = start.strip_prefix(b"http://");
         let secure = start.strip_prefix(b"https://");
-        // Without a port, a URL with `https` is about another server: this one speaks no TLS.
-        let named = authority.or_else(|| secure.filter(|authority| names_port(authority)));
+        let (own, other) = match self.server.protocol {
+            Protocol::Https => (secure, plain),
+            Protocol::Http | Protocol::Fastcgi => (plain, secure),
+        };
+        // Without a port, a URL with the other scheme is about another server.
+        let named = own.or_else(|| other.filter(|authority| names_port(authority)));
         if named.is_some_and(|authority| self.is_server(authority)) {
             let path =
                 if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
@@ -43,7 +47,7 @@ impl Mapping<'_> {
             return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
         }
         let is_of_client =
-            authority.or(secure).is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
+            plain.or(secure).is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
         let is_path = start.is_empty() && !matches!(path.get(1), Some(b'/' | b'\\'));
         if !is_of_client && !is_path {
             return None;
@@ -54,7 +58,9 @@ impl Mapping<'_> {
     }
 
     fn is_server(&self, authority: &[u8]) -> bool {
-        let address = core::str::from_utf8(authority).ok().and_then(server_address);
+        let port = if self.server.protocol == Protocol::Https { 443 } else { 80 };
+        let authority = core::str::from_utf8(authority).ok();
+        let address = authority.and_then(|authority| server_address(authority, port));
         address.is_some_and(|address| address == self.server.address)
     }
 
@@ -94,18 +100,10 @@ fn split(url: &[u8]) -> (&[u8], &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Protocol, ServerAddress};
 
     #[track_caller]
     fn check(server: &str, route: &str, pairs: &[(&str, Option<&str>)]) {
-        let (protocol, rest) = (Protocol::Http, server.strip_prefix("http://"));
-        let url = match rest.map(|rest| rest.find('/').map_or((rest, ""), |at| rest.split_at(at))) {
-            Some((authority, path)) => {
-                let address = server_address(authority).unwrap();
-                ServerUrl { protocol, address, path: (!path.is_empty()).then(|| path.to_owned()) }
-            }
-            None => ServerUrl { protocol, address: ServerAddress::Unix(server.into()), path: None },
-        };
+        let url = config::upstream::server(server).unwrap();
         let way = Mapping { host: b"example.org:8080", route: route.as_bytes(), server: &url };
         for &(location, back) in pairs {
             let found = way.back(location.as_bytes());
@@ -156,7 +154,15 @@ mod tests {
             ("https://[::81]/x", None),
         ];
         check("http://[::1]:81", "", &names);
-        check("/run/a.sock", "", &[("http://localhost/x", None), ("/x", None)]);
+        let names = [
+            ("https://app.local/x", Some("/x")),
+            ("https://app.local:443/x", Some("/x")),
+            ("http://app.local:443/x", Some("/x")),
+            ("http://app.local/x", None),
+            ("https://app.local:80/x", None),
+        ];
+        check("https://app.local", "", &names);
+        check("unix:/run/a.sock", "", &[("http://localhost/x", None), ("/x", None)]);
     }
 
     #[test]

@@ -311,6 +311,11 @@ impl Proxy {
                 let Some(key) = self.again.pop_front() else { break };
                 self.step(shell, key, Exchange::handle_turn);
             }
+            while let Some(taken) = self.links.next_step(&mut shell.ring, shell.cx.turn) {
+                if let Some((key, event)) = taken {
+                    self.handle_event(shell, key, event);
+                }
+            }
             self.expire(shell);
         }
         loop {
@@ -349,7 +354,8 @@ impl Proxy {
 
     /// Takes a completion of one of the checks' operations.
     pub fn handle_check(&mut self, shell: &mut Shell, completion: Completion) {
-        let notes = self.checks.handle(&mut shell.ring, completion, shell.cx.now);
+        let (turn, now) = (shell.cx.turn, shell.cx.now);
+        let notes = self.checks.handle(&mut shell.ring, completion, turn, now);
         for note in notes.iter().flat_map(|notes| notes.lines()) {
             shell.note(note);
         }
@@ -361,7 +367,8 @@ impl Proxy {
         if link == Key::NONE {
             return self.handle_tick(shell);
         }
-        let (key, event) = match self.links.handle(&mut shell.ring, link, completion) {
+        let news = self.links.handle(&mut shell.ring, link, completion, shell.cx.turn);
+        let (key, event) = match news {
             None => return,
             Some(LinkNews::Event(key, event)) => (key, event),
             Some(LinkNews::Surplus(server)) => {
@@ -369,7 +376,17 @@ impl Proxy {
                 return self.lines.note(shell, &server.name, SURPLUS);
             }
         };
+        self.handle_event(shell, key, event);
+        if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
+            // Each exchange may soon receive a piece, so the next wait collects several completions.
+            shell.ring.gather(self.exchanges.len());
+        }
+    }
+
+    fn handle_event(&mut self, shell: &mut Shell, key: Key, event: LinkEvent) {
         self.step(shell, key, |exchange, tools| match event {
+            // The links have taken it.
+            LinkEvent::StepDue => {}
             LinkEvent::Connected => exchange.handle_connected(tools),
             LinkEvent::Received(bytes) => exchange.handle_received(tools, &bytes),
             LinkEvent::Pullable => exchange.pull(tools),
@@ -377,10 +394,6 @@ impl Proxy {
             LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
-        if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
-            // Each exchange may soon receive a piece, so the next wait collects several completions.
-            shell.ring.gather(self.exchanges.len());
-        }
     }
 
     /// Takes a completion of an operation on a file that keeps content of a response.
@@ -453,7 +466,7 @@ impl Proxy {
 
     /// Returns true if an exchange waits for another quantum; then the worker does not wait.
     pub fn has_turn(&self) -> bool {
-        let has_some = !self.again.is_empty() || !self.expired.is_empty();
+        let has_some = !self.again.is_empty() || !self.expired.is_empty() || self.links.has_turn();
         has_some && !self.is_idle()
     }
 

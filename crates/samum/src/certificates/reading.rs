@@ -10,8 +10,9 @@ use tls::{Pair, SiteTls};
 use super::item::{Item, Read, Value};
 use super::plan::{self, Shown, Site};
 use super::text;
+use super::upstreams::{self, UpstreamSettings};
 use config::file::{Errors, Loaded};
-use config::{Message, Thing, TlsProfile};
+use config::{Config, Message, Thing, TlsProfile};
 
 /// The pairs that the server has made, by the hosts of their sites.
 pub(super) type Made = HashMap<Vec<String>, Arc<Pair>>;
@@ -23,6 +24,8 @@ pub(crate) struct Reading {
     pub(super) sites: Vec<Site>,
     pub(super) items: HashMap<Item, Read>,
     pub(super) made: Made,
+    /// The settings of connections to upstreams.
+    pub(crate) upstreams: UpstreamSettings,
     /// Sentences about certificates that were made.
     pub(crate) said: Vec<String>,
     /// Probable mistakes.
@@ -90,6 +93,13 @@ impl Reading {
             if let Err(why) = reading.make(index, &before.made, now) {
                 errors.extend(Errors::from(why).0);
             }
+        }
+        match UpstreamSettings::read(loaded, now) {
+            Ok((upstreams, warnings)) => {
+                reading.upstreams = upstreams;
+                reading.warnings.extend(warnings);
+            }
+            Err(more) => errors.extend(more),
         }
         if !errors.is_empty() {
             shorten(&mut errors, "error");
@@ -182,8 +192,9 @@ impl Reading {
         check_hosts(&site.hosts, pairs.iter().map(|pair| &**pair))
     }
 
-    /// A line for each certificate, in the order of the configuration: what clients see.
-    pub(crate) fn describe(&self) -> Vec<String> {
+    /// A line for each certificate, in the order of the configuration: what clients see. Then a line for each route that
+    /// passes requests on by TLS.
+    pub(crate) fn describe(&self, config: &Config) -> Vec<String> {
         let mut lines = Vec::new();
         for site in self.sites.iter().filter(|site| site.tls.is_some()) {
             if is_self_signed(site) {
@@ -192,6 +203,7 @@ impl Reading {
             }
             lines.extend(self.pairs(site).iter().map(|pair| text::certificate(&site.name, pair)));
         }
+        lines.extend(upstreams::describe(config));
         lines
     }
 }

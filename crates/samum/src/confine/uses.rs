@@ -4,6 +4,7 @@
 //! directories and files at the same paths. So the directory *around* such a path is allowed, and the ones around the
 //! targets of links on the way. The root directory is never allowed as a directory around another one.
 
+use core::iter;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,8 @@ pub(super) struct Process<'a> {
     pub(super) control: Option<&'a Path>,
     /// The system's directory for temporary files.
     pub(super) temporary: &'a Path,
+    /// The file of the system's authorities, if upstreams are verified by them.
+    pub(super) roots: Option<&'a Path>,
 }
 
 /// Returns what a server uses, each once. Relative paths stay as they are.
@@ -72,6 +75,9 @@ pub(super) fn uses(config: &Config, process: &Process<'_>) -> Vec<Use> {
     all.itself(None, if has_programs { "/proc" } else { "/proc/self" }, Access::READ);
     for file in process.files {
         all.around(None, file, Access::READ);
+    }
+    if let Some(path) = process.roots {
+        all.around(None, path, Access::READ);
     }
     if let Some(path) = process.control {
         all.socket(Thing::Control(path.to_owned()), path);
@@ -97,9 +103,9 @@ pub(super) fn uses(config: &Config, process: &Process<'_>) -> Vec<Use> {
         }
         let tls = site.tls.iter();
         let pairs = tls.clone().flat_map(|tls| &tls.pairs);
-        let pairs = pairs.flat_map(|pair| core::iter::once(&pair.certificate).chain(&pair.key));
+        let pairs = pairs.flat_map(|pair| iter::once(&pair.certificate).chain(&pair.key));
         let clients = tls.filter_map(|tls| tls.client.as_ref());
-        let clients = clients.flat_map(|client| core::iter::once(&client.ca).chain(&client.crl));
+        let clients = clients.flat_map(|client| iter::once(&client.ca).chain(&client.crl));
         for file in pairs.chain(clients) {
             all.around(Some(Thing::TlsFile(file.clone())), file, Access::READ);
         }
@@ -155,6 +161,15 @@ impl List {
             }
             Action::Proxy(upstream) => {
                 upstream.rules.buffer_dir.iter().for_each(|dir| self.buffers(dir));
+                let tls = upstream.rules.tls.iter().filter(|_| upstream.has_tls());
+                let files = tls.flat_map(|tls| {
+                    let pair = tls.pair.iter();
+                    let pair = pair.flat_map(|pair| iter::once(&pair.certificate).chain(&pair.key));
+                    tls.ca.iter().chain(pair)
+                });
+                for file in files {
+                    self.around(Some(Thing::TlsFile(file.clone())), file, Access::READ);
+                }
             }
             Action::Redirect(_) | Action::Metrics | Action::StatusPage | Action::Status(_) => {}
         }

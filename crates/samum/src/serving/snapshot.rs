@@ -13,6 +13,7 @@ use std::sync::Arc;
 use http::{FieldSection, Status};
 
 use super::redirects::read_redirects;
+use crate::certificates::UpstreamSettings;
 use crate::descriptors;
 use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
@@ -331,7 +332,7 @@ impl Snapshot {
         };
         let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
         let upstream = |config: &config::Upstream| {
-            Upstream::new(config, format!("{}{}", site.name, route.path), None)
+            Upstream::new(config, format!("{}{}", site.name, route.path), None, None)
         };
         let mut tree = |files: &Files| {
             check_types(&files.rules)?;
@@ -414,6 +415,18 @@ impl Snapshot {
         let directory = files.root.as_path().into();
         self.trees.push(TreeSpec { root, directory, rules, prefix, fields, sources: None });
         TreeIndex(self.trees.len() - 1)
+    }
+
+    /// Gives the upstreams with TLS their settings. Before that their servers cannot be asked.
+    pub(crate) fn set_upstream_tls(&self, settings: &UpstreamSettings) {
+        for entry in &self.routes {
+            if let (Some(config), Some(upstream)) =
+                (entry.route.action.upstream(), entry.served.upstream())
+                && let Some(settings) = settings.of(config)
+            {
+                upstream.set_tls(settings);
+            }
+        }
     }
 
     /// The upstreams to which the requests of routes are passed on.

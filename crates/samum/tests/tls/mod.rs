@@ -56,6 +56,11 @@ impl Authority {
         self.certificate.pem()
     }
 
+    /// Its own certificate in DER.
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.certificate.der().clone()
+    }
+
     /// A certificate for some names, which is valid for a long time.
     pub(crate) fn issue(&self, names: &[&str]) -> Issued {
         self.issue_with(names, |_| {})

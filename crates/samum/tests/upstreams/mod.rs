@@ -8,6 +8,7 @@ mod fields;
 mod invitations;
 mod odd;
 mod redirects;
+mod secured;
 mod transfers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

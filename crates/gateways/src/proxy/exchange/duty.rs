@@ -120,8 +120,12 @@ impl Exchange {
     }
 
     /// The text for the operator if the upstream takes longer.
-    fn overdue(&self, duty: Duty) -> String {
+    fn overdue(&self, tools: &mut Tools<'_>, duty: Duty) -> String {
+        let is_shaking = self.tries.link(tools.links).is_some_and(|link| link.is_shaking());
         let (what, key) = match duty {
+            Duty::Connect if is_shaking => {
+                ("the TLS handshake was not complete", "timeout-connect")
+            }
             Duty::Connect => ("no connection was made", "timeout-connect"),
             Duty::Take => ("it took nothing of the request", "timeout-upstream-send"),
             Duty::Give if self.stage == Stage::Tunnel => {
@@ -157,7 +161,7 @@ impl Exchange {
             return;
         }
         tools.shell.cx.stats.proxy_timeouts += 1;
-        let text = self.overdue(duty);
+        let text = self.overdue(tools, duty);
         self.handle_broken(tools, &text, Status::GatewayTimeout);
     }
 

@@ -8,7 +8,7 @@
 //! A content is pulled if at least 8 KiB of it are still to come: the ring stops receiving, and `splice(2)` moves at
 //! most `receive-max` at a time through the exchange's one pipe. The cyclic buffer is used instead where no pipe is
 //! free, with `splice = false`, for content in chunks or up to the end of the connection, for transports that take
-//! memory, and for a client that makes no room for 0.1 s.
+//! memory, for an upstream that speaks TLS, and for a client that makes no room for 0.1 s.
 //!
 //! Bytes of a FastCGI application on a new link are pulled into the buffer from the first byte on. php-fpm writes 8 KiB
 //! at a time, and each write would be an event and a copy. A tunnel is pulled when 8 KiB wait for the client, until
@@ -219,7 +219,10 @@ impl Exchange {
             (output.takes?, output.bytes)
         };
         let most = left.min(self.receive_max());
-        if !self.reception.method.is_memory() && takes == Takes::Files && self.upstream.rules.splice
+        if !self.reception.method.is_memory()
+            && takes == Takes::Files
+            && self.upstream.rules.splice
+            && link.may_splice()
         {
             if waiting > 0 {
                 return None;
@@ -459,6 +462,6 @@ fn receive(
     if most == 0 {
         return None;
     }
-    let came = link.pull(ring, |ring, socket| ring.receive(socket, &mut room[..most]))?;
+    let came = link.pull_into(ring, &mut room[..most])?;
     Some(came.inspect(|count| buffer.received(*count)))
 }

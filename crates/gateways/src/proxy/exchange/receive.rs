@@ -289,7 +289,7 @@ impl Exchange {
             return true;
         }
         let Some(link) = tools.links.get_mut(key) else { return true };
-        match link.receive_behind(&tools.shell.ring, &mut [0]) {
+        match link.receive_behind(&mut tools.shell.ring, &mut [0]) {
             Ok(0) => true,
             Ok(_) => {
                 tools.shell.cx.stats.proxy_surplus += 1;

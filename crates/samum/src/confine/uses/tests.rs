@@ -9,7 +9,7 @@ fn uses_of(actions: Vec<Action>) -> Vec<Use> {
     let mut config = Config::default();
     config.sites[0].routes =
         actions.into_iter().map(|action| Route { action, ..Route::default() }).collect();
-    uses(&config, &Process { files: &[], control: None, temporary: Path::new("/tmp") })
+    uses(&config, &Process { files: &[], control: None, temporary: Path::new("/tmp"), roots: None })
 }
 
 fn files(root: &str) -> Action {
@@ -166,6 +166,7 @@ fn each_part_of_a_configuration_has_its_access() {
         files: &["/etc/samum/samum.toml".into()],
         control: Some(Path::new("/run/samum/control.sock")),
         temporary: Path::new("/tmp"),
+        roots: Some(Path::new("/etc/ssl/certs/ca-certificates.crt")),
     };
     let (found, fixed) = rules(&uses(&config, &process), &names);
     for (path, access) in [
@@ -176,6 +177,7 @@ fn each_part_of_a_configuration_has_its_access() {
         ("/var/log/samum/a.1", Access::WRITE | Access::MAKE),
         ("/run/log.pipe", Access::READ | Access::WRITE),
         ("/etc/tls/b.pem", Access::READ),
+        ("/etc/ssl/certs/ca-certificates.crt.new", Access::READ),
         ("/etc/letsencrypt/live/a/key.pem", Access::READ),
         ("/etc/letsencrypt/archive/a/key2.pem", Access::READ),
     ] {

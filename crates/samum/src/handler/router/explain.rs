@@ -562,6 +562,10 @@ fn say_upstream(out: &mut Explanation, Ground { serving, destination }: Ground<'
 fn say_servers(out: &mut Explanation, upstream: &config::Upstream) {
     let all: Vec<_> = upstream.servers.iter().map(|server| server.to_string()).collect();
     out.say("upstream", format_args!("{}, which is not asked", all.join(" or ")));
+    let verifies = upstream.rules.tls.as_ref().is_none_or(|tls| tls.verify);
+    if upstream.has_tls() && !verifies {
+        out.say("", "any certificate of a server with https is accepted (upstream-tls)");
+    }
 }
 
 /// Shows the names of values, because the values may be secret.

@@ -7,6 +7,7 @@ use super::listeners::Endpoint;
 use content::TreeSpec;
 
 use super::{Served, Snapshot};
+use crate::certificates::UpstreamSettings;
 use config::{Action, Config, Route};
 use upstream::Upstream;
 
@@ -34,9 +35,20 @@ impl Snapshot {
     ///
     /// As for [`new`](Self::new).
     pub fn successor(&self, config: &Config) -> Result<Self, String> {
+        self.successor_with_tls(config, &UpstreamSettings::default())
+    }
+
+    /// As [`successor`](Self::successor), with the settings of connections to upstreams with TLS. Without settings these
+    /// cannot be asked.
+    pub(crate) fn successor_with_tls(
+        &self,
+        config: &Config,
+        upstreams: &UpstreamSettings,
+    ) -> Result<Self, String> {
         let numbers =
             self.listeners.iter().map(|(number, at)| (Endpoint::of(&at.address), *number));
         let mut next = Self::numbered(config, &numbers.collect(), self.prepared.len())?;
+        next.set_upstream_tls(upstreams);
         next.keep_programs(self);
         next.keep_upstreams(self);
         let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
@@ -76,7 +88,8 @@ impl Snapshot {
             let Some(config) = entry.route.action.upstream() else { continue };
             let Some(made) = entry.served.upstream_mut() else { continue };
             let Some(candidates) = kept.get_mut(&key(&entry.route)) else { continue };
-            let same = candidates.iter().position(|candidate| candidate.is_same(config));
+            let tls = made.tls();
+            let same = candidates.iter().position(|candidate| candidate.is_same(config, tls));
             if let Some(place) = same {
                 *made = Arc::clone(candidates.swap_remove(place));
                 continue;
@@ -84,7 +97,7 @@ impl Snapshot {
             // Routes of different sites may have the same path.
             let named = candidates.iter().find(|candidate| candidate.name == made.name);
             if let Some(before) = named.or_else(|| candidates.first()) {
-                *made = Upstream::new(config, made.name.clone(), Some(before));
+                *made = Upstream::new(config, made.name.clone(), tls.cloned(), Some(before));
             }
         }
     }

@@ -15,6 +15,7 @@ fn figures(entries: usize, text: &str) -> Figures {
         in_flight: 3,
         failures: u64::MAX,
         times: UpstreamTimes { counts: [1 << 50; 10], sum: u64::MAX },
+        handshakes: None,
     };
     let site = |_| SiteNumbers {
         name: text.into(),
