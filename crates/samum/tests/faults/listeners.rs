@@ -328,7 +328,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
         let unknown = format!("{listen},owner=no-such-user");
         let unknown = command(driver, tree.path(), &["--listen", &unknown]);
         refused(unknown, "there is no user no-such-user in /etc/passwd");
-        std::fs::set_permissions(sockets.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(sockets.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let mut foreign =
             command(driver, tree.path(), &["--listen", &format!("{listen},owner=root")]);
         as_nobody(&mut foreign);
@@ -366,7 +366,7 @@ fn a_file_that_is_no_socket_is_not_replaced() {
             assert_eq!(code, Some(1), "{stderr}");
             assert!(stderr.contains(advice), "{stderr}");
         }
-        assert_eq!(std::fs::read(files.path().join("precious")).unwrap(), b"data");
+        assert_eq!(fs::read(files.path().join("precious")).unwrap(), b"data");
         // A link to a stale socket is none, and a file does not get the rights of one.
         let stale = files.path().join("stale");
         drop(UnixListener::bind(&stale).unwrap());
@@ -449,7 +449,7 @@ fn a_check_finds_an_owner_to_whom_a_socket_cannot_be_given() {
     for (owner, code) in [("root", 1), (&own, 0)] {
         let listen = format!("listen = [{{ unix = '{root}/s', owner = '{owner}' }}]");
         let text = format!("[[site]]\n{listen}\n[[site.route]]\nfiles = '{root}/www'\n");
-        std::fs::write(&config, text).unwrap();
+        fs::write(&config, text).unwrap();
         let mut check = Command::new(SAMUM);
         let (found, _, stderr) = outcome(as_nobody(check.arg("check").arg(&config)));
         assert_eq!(found, Some(code), "{owner}: {stderr}");
