@@ -113,6 +113,8 @@ pub enum Thing {
     Redirects(PathBuf),
     /// A file with certificates, keys or revocation lists.
     TlsFile(PathBuf),
+    /// A host of a site.
+    Host(String),
     /// An address to listen on.
     Address(Address),
     /// The control socket.

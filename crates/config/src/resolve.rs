@@ -44,6 +44,9 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     for (listen, place) in &site.listen {
         places.entry(Thing::Address(listen.address.clone())).or_insert(*place);
     }
+    for (host, place) in &site.hosts {
+        places.entry(Thing::Host(host.clone())).or_insert(*place);
+    }
     for (file, place) in &site.things {
         places.entry(file.clone()).or_insert(*place);
     }

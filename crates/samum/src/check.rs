@@ -96,8 +96,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             }
             // A disk may be mounted later.
             Thing::Links(_) => Ok(()),
-            // `Reading` reads them, because a certificate and its key are read together.
-            Thing::TlsFile(_) => Ok(()),
+            // `Reading` reads them, because a certificate and its key are read together. Nothing is looked up for a host.
+            Thing::TlsFile(_) | Thing::Host(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {

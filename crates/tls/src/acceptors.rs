@@ -18,7 +18,8 @@ type All = HashMap<u32, ListenerTls>;
 pub struct ListenerTls {
     /// Its settings for handshakes.
     pub acceptor: Acceptor,
-    /// The URL that a client is told which speaks HTTP without TLS, such as `https://example.org/`.
+    /// The URL that a client is told which speaks HTTP without TLS, such as `https://example.org/`; empty if the server
+    /// does not know it.
     pub url: Arc<str>,
 }
 
@@ -138,7 +139,10 @@ impl Listening {
         if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
             return Vec::new();
         }
-        let text = format!("This port speaks HTTPS. The address is {}\n", self.url);
+        let text = match &*self.url {
+            "" => "This port speaks HTTPS: ask it by https\n".to_owned(),
+            url => format!("This port speaks HTTPS. The address is {url}\n"),
+        };
         let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close";
         format!("{head}\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
     }

@@ -85,10 +85,12 @@ pub(super) fn listeners(
     listeners.iter().filter_map(listener).collect()
 }
 
-/// Returns the URL of a site at an address: with its first host that is no wildcard, or else the address.
+/// Returns the URL of a site at an address: with its first host that is no wildcard, or else the address. It is empty if the
+/// site has no such host, and the listener has all addresses of the machine.
 fn url(hosts: &[String], address: &Address, port: Option<u16>) -> String {
     let host = match (hosts.iter().find(|host| !host.starts_with('*')), address) {
         (Some(host), _) => host.clone(),
+        (None, Address::Ip(ip)) if ip.ip().is_unspecified() => return String::new(),
         (None, Address::Ip(ip)) if ip.is_ipv6() => format!("[{}]", ip.ip()),
         (None, Address::Ip(ip)) => ip.ip().to_string(),
         // Its clients are on this machine.
@@ -176,6 +178,8 @@ mod tests {
             (&["a.example"][..], at("0.0.0.0:443"), "https://a.example/"),
             (&["*.a.example", "[::1]"], at("0.0.0.0:444"), "https://[::1]:444/"),
             (&["*.a.example"], at("127.0.0.1:443"), "https://127.0.0.1/"),
+            (&["*.a.example"], at("0.0.0.0:8443"), ""),
+            (&[], at("[::]:443"), ""),
             (&[], at("[::1]:8443"), "https://[::1]:8443/"),
             (&[], at("127.0.0.1:0"), "https://127.0.0.1:40000/"),
             (&[], socket.clone(), "https://localhost/"),

@@ -132,12 +132,12 @@ impl Reading {
 
     /// Warns of hosts that no certificate of their site is valid for.
     fn check_hosts(&mut self, loaded: &Loaded) {
-        for site in &self.sites {
-            let Some(item) = items(site).next() else { continue };
-            let thing = thing(&item);
-            let warnings = self.uncovered_hosts(site).into_iter();
-            let warnings = warnings.map(|it| loaded.warning(&thing, &it.to_string()));
-            self.warnings.extend(warnings);
+        let of_host = |warning: Warning| {
+            let Warning::NotCovered { host } = &warning else { return None };
+            Some(loaded.warning(&Thing::Host(host.clone()), &warning.to_string()))
+        };
+        for site in self.sites.iter().filter(|site| items(site).next().is_some()) {
+            self.warnings.extend(self.uncovered_hosts(site).into_iter().filter_map(of_host));
         }
     }
 

@@ -139,7 +139,7 @@ fn the_certificates_that_clients_see_are_printed() {
         format!(
             "samum.toml:4:23: warning: {path}/a.pem: the certificate expires in 5 days: renew it\n"
         ),
-        "samum.toml:4:23: warning: no certificate of the site is valid for its host b.example: "
+        "samum.toml:3:23: warning: no certificate of the site is valid for its host b.example: "
             .to_owned(),
     ] {
         assert!(warnings.contains(&expected), "{expected}: {warnings}");
