@@ -171,21 +171,18 @@ impl Serving {
 
     /// The path on a site of the file with this path in the file system. Of several routes with a directory above the
     /// file, the longest directory counts. Links are not resolved, so the application must write the directory as the
-    /// configuration does.
+    /// configuration does, except for `..`.
     pub(crate) fn path_of_file(&self, site: SiteId, path: &[u8]) -> Option<(RouteId, Vec<u8>)> {
-        let path = Path::new(OsStr::from_bytes(path));
-        let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+        let path = resolved(Path::new(OsStr::from_bytes(path)))?;
         let routes = self.snapshot.inner[site.index()].routes.clone();
         let entries = routes.clone().zip(&self.snapshot.routes[routes]);
         let below = entries.filter_map(|(index, RouteEntry { route, .. })| {
-            let files = route.action.files().filter(|_| is_plain && route.pattern.is_none())?;
-            let root = std::path::absolute(&files.root).ok()?;
+            let files = route.action.files().filter(|_| route.pattern.is_none())?;
+            let root = resolved(&files.root)?;
             Some((path.strip_prefix(&root).ok()?, RouteId::new(index)))
         });
         // Of routes with the same directory the first in the configuration counts.
         let (rest, route) = below.min_by_key(|(rest, _)| rest.as_os_str().len())?;
-        // Components leave out `.` and repeated slashes.
-        let rest: PathBuf = rest.components().collect();
         Some((route, [self.prefix(route), rest.as_os_str().as_bytes()].concat()))
     }
 
@@ -199,10 +196,11 @@ impl Serving {
     /// Returns true if an application of a site has its scripts at this path in the file system.
     pub(crate) fn has_scripts_at(&self, site: SiteId, path: &Path) -> bool {
         let routes = self.snapshot.inner[site.index()].routes.clone();
+        let Some(path) = resolved(path) else { return true };
         self.snapshot.routes[routes].iter().any(|RouteEntry { route, .. }| {
             let Action::Fastcgi(Fastcgi { files, root, .. }) = &route.action else { return false };
             let roots = files.as_ref().map(|files| &files.root).into_iter().chain(root);
-            roots.flat_map(std::path::absolute).any(|root| path.starts_with(root))
+            roots.filter_map(|root| resolved(root)).any(|root| path.starts_with(root))
         })
     }
 
@@ -438,4 +436,36 @@ impl Recorder for Servings {
 pub(crate) struct Destination {
     pub(crate) site: SiteId,
     pub(crate) route: Option<RouteId>,
+}
+
+/// The absolute path without `..`, each of which takes away the name in front of it, also if that name is a link.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let mut resolved = PathBuf::new();
+    for part in std::path::absolute(path).ok()?.components() {
+        match part {
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            part => resolved.push(part),
+        }
+    }
+    Some(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_file_system_has_no_name_of_a_parent() {
+        for (path, expected) in [
+            ("/srv/app/../files/x", "/srv/files/x"),
+            ("/srv//./a/b/../../c/", "/srv/c"),
+            ("/a/../../../b", "/b"),
+            ("/..", "/"),
+            ("/a..b/...", "/a..b/..."),
+        ] {
+            assert_eq!(resolved(Path::new(path)), Some(expected.into()), "{path}");
+        }
+    }
 }
