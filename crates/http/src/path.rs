@@ -411,6 +411,13 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// A path and a query, with percent-encoding where a URL needs it; a program may have written them without.
+pub fn encode_query(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    encode_unless(|byte| bytes::is(byte, bytes::QUERY), text, &mut out);
+    out
+}
+
 /// A path or a query with its bytes outside ASCII percent-encoded. Other bytes stay as they are.
 pub fn escape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(3 * text.len());

@@ -6,13 +6,14 @@
 //! | `Location` | `Status` | `Content-Type` | meaning |
 //! |---|---|---|---|
 //! | – | any or none (200) | any or none | a document |
-//! | a path | none, or 200 | – | a local redirect: the server answers as if it had been asked for that path |
+//! | a path, without a fragment | none, or 200 | – | a local redirect: the server answers as if it had been asked for that path |
 //! | anything else | any or none (302) | – | a redirect of the client, without a document |
 //! | anything else | any or none (302) | yes | a redirect of the client, with a document |
 //!
 //! RFC 3875 §6.3.1 demands a type of each document with a body. Some scripts name none. Some of them hand the request
 //! over to a file, which has a type, or have no body. A document with a body and no type is passed on without one, as
-//! by other servers (RFC 9110 §8.3). A header without any field is a fault.
+//! by other servers (RFC 9110 §8.3). For the same reason an output may begin with the empty line. A header whose lines
+//! are all left out is a fault.
 //!
 //! A header that breaks a rule is a [`Fault`], never a guess: the client gets a 502, and the log names the rule. But
 //! the rules are no stricter than for the head of an upstream:
@@ -21,12 +22,13 @@
 //!   own, and the fields of the connection.
 //! - A field of the table without a value is ignored. A field may occur twice if both values are the same. Of several
 //!   types the last counts.
-//! - Continued lines, whitespace before a colon and control characters are accepted, and a line whose name is no token
-//!   is left out. A line without a colon is a fault, because the output of a script without a header begins with such a
-//!   line.
+//! - A `Content-Length` that is no number is ignored, because the output has an end of its own.
+//! - Continued lines, whitespace before a colon and control characters are accepted, and a line whose name is no token,
+//!   or empty, is left out. A line without a colon is a fault, because the output of a script without a header begins
+//!   with such a line.
 //! - The limits are the same.
 
-use http::bytes::{self, QUERY, TOKEN, VALUE};
+use http::bytes::{self, TOKEN, VALUE};
 use http::{FieldSection, Status, path};
 
 /// The most bytes that a header may have, unless the configuration says otherwise; as many as the head of an upstream.
@@ -87,6 +89,8 @@ enum Length {
     #[default]
     Unsaid,
     Said(u64),
+    /// A value is no number, so the length is the one that the output turns out to have.
+    Unclear,
     /// The fields make no sense, which matters only if there is content.
     Wrong(&'static str),
 }
@@ -209,10 +213,7 @@ impl Parser {
             };
         };
         let name = line[..colon].trim_ascii_end();
-        if name.is_empty() {
-            return Err(fault("a field without a name"));
-        }
-        if bytes::skip(name, 0, TOKEN) == name.len() {
+        if !name.is_empty() && bytes::skip(name, 0, TOKEN) == name.len() {
             self.open = Some((name.to_vec(), bytes::trim(&line[colon + 1..]).to_vec()));
         }
         Ok(())
@@ -266,18 +267,16 @@ impl Parser {
 
     /// Completes the header.
     fn finish(&mut self) -> Result<Reply, Fault> {
-        if self.count == 0 {
+        if self.count == 0 && self.lines > 0 {
             return Err(fault("a header without fields"));
         }
         let location = self.location.take();
         let content_type = self.content_type.take();
-        let local = location.as_deref().filter(|target| target.starts_with(b"/"));
+        // A fragment is of use only to the client.
+        let is_local = |target: &&[u8]| target.starts_with(b"/") && !target.contains(&b'#');
+        let local = location.as_deref().filter(is_local);
         if let (Some(path), None | Some(Status::Ok)) = (local, self.status) {
-            let path = path::escape(path);
-            if bytes::skip(&path, 0, QUERY) < path.len() {
-                return Err(fault("a Location that is no path"));
-            }
-            return Ok(Reply::LocalRedirect(path));
+            return Ok(Reply::LocalRedirect(path::encode_query(path)));
         }
         let usual = if location.is_some() { Status::Found } else { Status::Ok };
         let status = self.status.unwrap_or(usual);
@@ -299,7 +298,7 @@ impl Parser {
             }
         }
         let content_length = match self.content_length {
-            Length::Unsaid => None,
+            Length::Unsaid | Length::Unclear => None,
             Length::Wrong(_) if status.is_bodiless() => None,
             Length::Said(length) => Some(length),
             Length::Wrong(reason) => return Err(fault(reason)),
@@ -313,8 +312,9 @@ impl Length {
     fn and(self, value: &[u8]) -> Self {
         match (self, bytes::decimal(value)) {
             (Self::Wrong(_), _) => self,
-            (_, None) => Self::Wrong("a Content-Length that is no number"),
+            (_, None) if value.iter().all(u8::is_ascii_digit) => Self::Wrong(TOO_LONG),
             (_, Some(CONTENT_BYTES_END..)) => Self::Wrong(TOO_LONG),
+            (Self::Unclear, _) | (_, None) => Self::Unclear,
             (Self::Said(said), Some(length)) if said != length => {
                 Self::Wrong("two Content-Length fields that differ")
             }

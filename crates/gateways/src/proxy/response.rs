@@ -8,9 +8,10 @@
 //!
 //! A hand-over (`X-Accel-Redirect`, `X-Sendfile`) is followed in a response of any final status, as in nginx 1.22. The
 //! response is dropped: up to 64 KiB of it are received for 1 s, so that the link can be kept. Both fields give access
-//! to the same files, which are those of the site's routes. The route's guard and fields apply, and so do the client's
-//! ranges and conditions. A path without a file is a 404. A target that is no file of a route is a 502. The answer is
-//! kept until it is sent, because it could only be found again by another request to the upstream.
+//! to the same files, which are those of the site's routes. If a response has both, `X-Accel-Redirect` counts. The
+//! route's guard and fields apply, and so do the client's ranges and conditions. A path without a file is a 404. A
+//! target that is no file of a route is a 502. The answer is kept until it is sent, because it could only be found
+//! again by another request to the upstream.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -308,7 +309,11 @@ impl<'a> Lines<'a> {
         all
     }
 
+    /// Adds a line. A line without a value says nothing.
     fn add(&mut self, value: &'a [u8]) {
+        if value.is_empty() {
+            return;
+        }
         *self = if matches!(self, Self::None) { Self::One(value) } else { Self::Several };
     }
 
@@ -347,25 +352,14 @@ fn hand_over(lines: &[Line<'_>], marked: &Marked<'_>) -> Result<Option<HandOver>
 
 /// The file that the fields of a response name, if they do.
 fn target(marked: &Marked<'_>) -> Result<Option<Target>, Fault> {
-    match (marked.accel_redirect.single()?, marked.sendfile.single()?) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
-        (Some(path), None) => {
-            let path = path.starts_with(b"/").then(|| Target::Path(encoded(path)));
-            path.map(Some).ok_or(Fault { reason: "an X-Accel-Redirect that is no path" })
-        }
-        (None, Some(file)) => {
-            let file = file.starts_with(b"/").then(|| Target::File(file.to_vec()));
-            file.map(Some).ok_or(Fault { reason: "an X-Sendfile that is no absolute path" })
-        }
+    // Some applications name their file for every kind of server.
+    if let Some(path) = marked.accel_redirect.single()? {
+        let path = path.starts_with(b"/").then(|| Target::Path(path::encode_query(path)));
+        return path.map(Some).ok_or(Fault { reason: "an X-Accel-Redirect that is no path" });
     }
-}
-
-/// A path and a query, with percent-encoding where a URL needs it; an application may have written them without.
-fn encoded(path: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(path.len());
-    path::encode_unless(|byte| bytes::is(byte, bytes::QUERY), path, &mut out);
-    out
+    let Some(file) = marked.sendfile.single()? else { return Ok(None) };
+    let file = file.starts_with(b"/").then(|| Target::File(file.to_vec()));
+    file.map(Some).ok_or(Fault { reason: "an X-Sendfile that is no absolute path" })
 }
 
 /// A line of a head: name and value.

@@ -42,7 +42,7 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
             (Act::Close(end(3)), 502, "it is no FastCGI responder"),
             (Act::Close(end(9)), 502, "an unknown protocol status"),
             (Act::Close(output("hello\n\n")), 502, "a line in its header that is no field"),
-            (Act::Close(output("\r\nhello")), 502, "a header without fields"),
+            (Act::Close(output(": x\r\n\r\nhello")), 502, "a header without fields"),
             (Act::Close(output(&"x".repeat(40_000))), 502, "a header that is too long"),
             (
                 Act::Close(output("Content-Type: a/b\nContent-Length: 18446744073709551615\n\n")),

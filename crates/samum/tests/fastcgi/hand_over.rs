@@ -43,12 +43,16 @@ fn a_file_is_sent_in_the_place_of_an_output() {
         let root = tree.path().display();
         let by_file = format!("X-Sendfile: {root}/inner/a.bin");
         let own = format!("X-Sendfile: {root}/www/a.txt");
+        let above = format!("X-Sendfile: {root}/www/../none/.././inner//a.bin");
+        let both = format!("X-Sendfile: {root}/www/a.txt\r\nX-Accel-Redirect: /inner/a.bin");
         let fields = "X-Accel-Redirect: /inner/a.bin\r\nSet-Cookie: a=1\r\nX-Powered-By: it";
         let cases = [
             ("X-Accel-Redirect: /inner/a.bin", "GET /", 200, FILE),
             (&by_file, "GET /", 200, FILE),
             ("X-Accel-Redirect: /a.txt", "GET /", 200, "a file"),
             (&own, "GET /", 200, "a file"),
+            (&above, "GET /", 200, FILE),
+            (&both, "GET /", 200, FILE),
             ("X-Accel-Redirect: /inner/a.bin", "GET /\nRange: bytes=2-4", 206, "234"),
             (&by_file, "GET /\nRange: bytes=-3", 206, "789"),
             (&by_file, "GET /\nRange: bytes=10-", 416, ""),
@@ -90,7 +94,7 @@ fn what_is_no_file_of_a_route_is_refused() {
             format!("X-Sendfile: {root}/inner/../secret"),
             format!("X-Sendfile: {root}/innermost"),
             "X-Sendfile: inner/a.bin".to_owned(),
-            format!("X-Accel-Redirect: /inner/a.bin\r\nX-Sendfile: {root}/inner/a.bin"),
+            format!("X-Accel-Redirect: /inner/.hidden\r\nX-Sendfile: {root}/inner/a.bin"),
         ];
         let stage = stage(driver, &tree, headers.iter().map(|header| &header[..]));
         for header in &headers {
@@ -357,6 +361,7 @@ fn the_type_is_that_of_the_file_if_the_application_names_none() {
             // Without a hand-over there is none (RFC 9110 §8.3).
             ("Status: 201 Created\r\n\r\n", 201, "", None),
             ("X-Powered-By: it\r\n\r\nhello", 200, "hello", None),
+            ("X-Accel-Redirect:\r\nX-Sendfile:\r\n\r\nhello", 200, "hello", None),
         ];
         let acts = cases.iter().map(|(out, ..)| Act::Close([output(out), end(0)].concat()));
         let _seen = application(&tree.path().join("php.sock"), acts.collect());

@@ -87,12 +87,10 @@ fn rfc3875_6_2_2_a_path_in_location_is_a_local_redirect() {
         ("Location: //host/a\n\n", "//host/a"),
         ("Location: /\u{e4}%e4?\u{e4}\n\n", "/%C3%A4%e4?%C3%A4"),
         ("Location: /a\nX-Lost: 1\nContent-Type: a/b\n\nlost", "/a"),
+        ("Location: /a b\"\n\n", "/a%20b\""),
     ] {
         let Ok(Some((Reply::LocalRedirect(path), _))) = parse(output) else { panic!("{output}") };
         assert_eq!(path, expected.as_bytes(), "{output}");
-    }
-    for output in ["Location: /a b\n\n", "Location: /a#b\n\n"] {
-        assert_eq!(parse(output), Err("a Location that is no path"), "{output}");
     }
 }
 
@@ -101,6 +99,9 @@ fn rfc3875_6_2_3_and_4_any_other_location_is_for_the_client() {
     for (output, code, location, has_type) in [
         ("Location: http://a.example/b\n\n", 302, "http://a.example/b", false),
         ("Location: b\n\n", 302, "b", false),
+        // §6.2.2: a local path has no fragment.
+        ("Location: /a?b#c\n\n", 302, "/a?b#c", false),
+        ("Location: /#c\nContent-Type: a/b\n\ntext", 302, "/#c", true),
         ("Status: 301 Moved\nLocation: /b\n\n", 301, "/b", false),
         ("Status: 303\nLocation: https://a/\nContent-Type: a/b\n\ntext", 303, "https://a/", true),
         ("Status: 201\nLocation: /new\nContent-Type: a/b\n\n", 201, "/new", true),
@@ -114,10 +115,10 @@ fn rfc3875_6_2_3_and_4_any_other_location_is_for_the_client() {
 
 #[test]
 fn rfc9110_8_3_content_may_have_no_type() {
-    for output in ["\n", "\r\n", "\nContent-Type: a/b\n\n"] {
-        assert_eq!(parse(output), Err("a header without fields"), "{output:?}");
-    }
     for (output, has_content) in [
+        ("\n", true),
+        ("\r\nhello", true),
+        ("\nContent-Type: a/b\n\n", true),
         ("X: y\n\n", true),
         ("Status: 404\n\n", true),
         ("Content-Length: 3\n\nabc", true),
@@ -140,13 +141,12 @@ fn a_header_that_breaks_a_rule_is_a_fault() {
         ("HTTP/1.1 20 OK\n\n", "a Status that is no status"),
         (" Content-Type: a/b\n\n", "a header without fields"),
         ("\u{feff}A: b\n\n", "a header without fields"),
-        (": b\n\n", "a field without a name"),
+        (": b\n\n", "a header without fields"),
         ("A: b\rC: d\n\n", "a CR or a NUL in a field"),
         ("A: b\r\r\n\n", "a CR or a NUL in a field"),
         ("A: \0\n\n", "a CR or a NUL in a field"),
-        ("Content-Length: x\n\n", "a Content-Length that is no number"),
-        ("Content-Length: -1\n\n", "a Content-Length that is no number"),
-        ("Content-Length: 18446744073709551616\n\n", "a Content-Length that is no number"),
+        ("Content-Length: 18446744073709551616\n\n", TOO_LONG),
+        ("Content-Length: x, 18446744073709551616\n\n", TOO_LONG),
         ("Content-Length: 18446744073709551615\n\n", TOO_LONG),
         ("Content-Length: 4611686018427387904\n\n", TOO_LONG),
         ("Content-Length: 1\nContent-Length: 2\n\n", "two Content-Length fields that differ"),
@@ -177,6 +177,10 @@ fn a_header_is_judged_no_harder_than_the_head_of_a_server() {
         ("Location:\nX: y\n\n", None, None, "X: y\r\n"),
         ("Content-Length:\nX:\n\n", None, None, "X: \r\n"),
         ("Content-Length: 5\nContent-Length: 5, 05\n\n", None, Some(5), ""),
+        ("Content-Length: x\n\n", None, None, ""),
+        ("Content-Length: -1\n\n", None, None, ""),
+        ("Content-Length: +5\n\n", None, None, ""),
+        ("Content-Length: 5\nContent-Length: x\nContent-Length: 6\n\n", None, None, ""),
         ("Status: 204\nContent-Length: x\n\n", None, None, ""),
         ("Status: 304\nContent-Length: 1, 2\n\n", None, None, ""),
         // Lines that are not well-formed.
@@ -184,6 +188,7 @@ fn a_header_is_judged_no_harder_than_the_head_of_a_server() {
         ("X: a\n b\r\n\tc\nContent-Type:\n a/b\n\n", Some("a/b"), None, "X: a b c\r\n"),
         ("X: a\x01b\n\n", None, None, "X: a b\r\n"),
         ("X: y\nA B: c\n d\nE(: f\n\n", None, None, "X: y\r\n"),
+        (": z\nX: y\n : z\n\n", None, None, "X: y : z\r\n"),
         ("HTTP/1.1 200 OK\nContent-Type: a/b\n\n", Some("a/b"), None, ""),
     ] {
         let document = document(output);
