@@ -37,7 +37,8 @@ pub struct Interest {
     reserved: Cell<u64>,
     /// True if the client may have ended its side of the connection.
     half_close: bool,
-    news: Rc<RefCell<News>>,
+    /// The news of the gateway that answers.
+    news: RefCell<Rc<RefCell<News>>>,
 }
 
 /// The client of a request for a gateway, as the router knows it.
@@ -51,9 +52,10 @@ pub struct Waiter {
 
 impl Interest {
     /// The interest in an exchange or a program; what becomes of it is told in `news`.
-    pub const fn new(key: Key, half_close: bool, news: Rc<RefCell<News>>) -> Self {
+    pub fn new(key: Key, half_close: bool, news: Rc<RefCell<News>>) -> Self {
         let (memory, head, reserved) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { key: Cell::new(key), memory, head, reserved, half_close, news }
+        let (key, news) = (Cell::new(key), RefCell::new(news));
+        Self { key, memory, head, reserved, half_close, news }
     }
 
     /// Sets the bytes that are kept for the client until the response has come: its request, in all forms.
@@ -73,19 +75,26 @@ impl Interest {
 
     /// Has the gateway look at the request for which the client waits.
     pub(super) fn touch(&self) {
-        self.news.borrow_mut().touched.push(self.key.get());
+        self.news.borrow().borrow_mut().touched.push(self.key.get());
     }
 
-    /// Makes the client wait for another answer.
-    pub(crate) fn pass_to(&self, key: Key) {
+    /// Makes the client wait for another answer, whose gateway has this news.
+    pub(crate) fn pass_to(&self, key: Key, news: &Rc<RefCell<News>>) {
+        self.leave();
         self.key.set(key);
+        self.news.replace(Rc::clone(news));
+    }
+
+    /// Makes the client wait for an answer that nothing looks for yet.
+    pub(crate) fn leave(&self) {
+        self.key.set(Key::NONE);
         self.head.set(0);
     }
 }
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        self.news.borrow_mut().left.push(self.key.get());
+        self.news.borrow().borrow_mut().left.push(self.key.get());
     }
 }
 

@@ -14,6 +14,7 @@
 pub mod bodies;
 pub mod cgi;
 pub mod fastcgi;
+pub mod held;
 pub mod input;
 pub mod interest;
 pub mod lines;

@@ -34,6 +34,7 @@ use self::program::{Program, Progress, Stage};
 use self::response::{Document, Parser};
 use self::running::Running;
 use crate::bodies::{Bodies, Needs};
+use crate::held::Held;
 use crate::input::Input;
 use crate::interest::{Interest, News, Waiter};
 use crate::lines::Lines;
@@ -82,8 +83,8 @@ pub struct Call<'a> {
     pub path: &'a [u8],
     /// The facts for the environment that are not in the head.
     pub circumstances: Circumstances<'a>,
-    /// The client's interest, if another program has handed the request over.
-    pub interest: Option<Rc<Interest>>,
+    /// The held request, if a gateway has handed the request over.
+    pub held: Option<Held>,
 }
 
 /// The answer to a request for a program.
@@ -156,11 +157,22 @@ impl Programs {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        Call { directory, path, circumstances, interest }: Call<'_>,
+        Call { directory, path, circumstances, held }: Call<'_>,
         waiter: Waiter,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
-        let input = self.bodies.take(ticket);
+        let is_handed = held.is_some();
+        let (interest, input) = match held {
+            Some(held) => {
+                let (interest, input) = held.into_parts();
+                if interest.is_none() {
+                    drop_rest(input.as_ref());
+                    return Found::Now(Answer::Error(Status::ServiceUnavailable, Reason::Gone));
+                }
+                (interest, input)
+            }
+            None => (None, self.bodies.take(ticket)),
+        };
         if matches!(head.method, Method::Trace | Method::Connect) {
             drop_rest(input.as_ref());
             return Found::Now(Answer::Error(Status::MethodNotAllowed, Reason::Method));
@@ -168,7 +180,7 @@ impl Programs {
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
         let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected());
         let mut environment = Environment::new(head, &circumstances);
-        if interest.is_some() {
+        if is_handed {
             environment = environment.without_content();
         }
         match head.framing {
@@ -196,7 +208,7 @@ impl Programs {
             Some(interest) => interest,
             None => Rc::new(Interest::new(key, waiter.half_close, Rc::clone(&self.news))),
         };
-        interest.pass_to(key);
+        interest.pass_to(key, &self.news);
         interest.reserve(EARLY_BYTES_MAX);
         interest.set_memory((waiter.memory + size_of::<Program>() + environment.memory()) as u64);
         let program = self.programs.get_mut(key).expect("just inserted");

@@ -29,7 +29,7 @@ pub mod wire;
 use core::cell::RefCell;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{ResponseHead, Status};
@@ -42,6 +42,7 @@ use self::request::{HEAD_BYTES_MAX, TooLong};
 use self::response::{HandOver, Passed, Target};
 use self::wire::Wire;
 use crate::bodies::{Bodies, Needs};
+use crate::held::Held;
 use crate::input::Input;
 use crate::interest::{Interest, News, Waiter};
 use crate::lines::Lines;
@@ -139,33 +140,6 @@ pub struct Passing<'a> {
     pub held: Option<Held>,
 }
 
-/// A request that is held back until it is known what answers it.
-#[derive(Debug)]
-pub struct Held {
-    interest: Weak<Interest>,
-    input: Option<Rc<RefCell<Input>>>,
-}
-
-impl Held {
-    /// Holds back a request with this body before an upstream is chosen.
-    pub const fn of_body(input: Option<Rc<RefCell<Input>>>) -> Self {
-        Self { interest: Weak::new(), input }
-    }
-
-    /// Takes the body out. The rest of the body is not dropped.
-    pub fn into_body(mut self) -> Option<Rc<RefCell<Input>>> {
-        self.input.take()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(input) = self.input.take() {
-            input.borrow_mut().drop_rest();
-        }
-    }
-}
-
 /// A response that has begun.
 #[derive(Debug)]
 pub struct Reached {
@@ -240,7 +214,7 @@ impl Proxy {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
         let input = self.bodies.take(ticket);
-        let held = Held { interest: Rc::downgrade(&interest), input };
+        let held = Held::new(Rc::downgrade(&interest), input);
         (held, interest)
     }
 
@@ -254,7 +228,7 @@ impl Proxy {
     ) -> Found<Answer> {
         let ticket = request.ticket;
         let (interest, input) = match held {
-            Some(mut held) => (held.interest.upgrade(), held.input.take()),
+            Some(held) => held.into_parts(),
             None => {
                 let input = self.bodies.take(ticket);
                 let interest = Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
@@ -284,7 +258,7 @@ impl Proxy {
         interest.set_memory((waiter.memory + exchange.memory()) as u64);
         interest.reserve(EARLY_BYTES_MAX);
         let key = self.exchanges.insert(exchange);
-        interest.pass_to(key);
+        interest.pass_to(key, &self.news);
         self.look_soon(shell, key);
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &interest));
         self.tick_later(shell);

@@ -1,8 +1,11 @@
 //! The responses that programs make.
 
-use testkit::{Framing, request};
+use testkit::{Address, Framing, Tree, request};
 
-use crate::cgi::stage::{Counts, on_both_drivers, pid_in, script, serve, text, tree, wait_for_end};
+use crate::cgi::stage::{
+    Counts, Stage, on_both_drivers, pid_in, script, serve, text, tree, wait_for_end,
+};
+use crate::fastcgi::application::{Act, application, end, output};
 
 #[test]
 fn a_program_decides_about_status_fields_and_content() {
@@ -151,6 +154,55 @@ fn a_response_that_fails_after_its_header_is_cut_off() {
         );
         stage.wait_for_log("/tool/killed: signal 11 (SIGSEGV) ended it; its response is cut off");
         assert_eq!(stage.counts().failed, 4);
+    });
+}
+
+/// RFC 3875 §6.2.2 does not ask what kind of route the path has.
+#[test]
+fn a_request_is_handed_over_to_a_gateway_of_another_kind_and_back() {
+    on_both_drivers(|driver| {
+        let tree = tree().file("mixed/index.php", "<?php source").file("mixed/README", "read me");
+        script(&tree, "go", "printf 'Location: %s\\n\\n' \"$QUERY_STRING\"");
+        script(
+            &tree,
+            "show",
+            "printf 'Content-Type: a/b\\n\\n%s' \"$REQUEST_METHOD $REQUEST_URI $CONTENT_LENGTH$CONTENT_TYPE\"; cat",
+        );
+        let acts = [
+            "Content-Type: a/b\r\n\r\nscript",
+            "Location: /tool/show?back\r\n\r\n",
+            "Location: /server/x\r\n\r\n",
+        ];
+        let acts = acts.map(|text| Act::Close([output(text), end(0)].concat()));
+        let _seen = application(&tree.path().join("php.sock"), acts.into());
+        let root = tree.path().display();
+        let behind = Tree::new().file("www/x", "from a server").directory("cgi");
+        let other = serve(driver, &behind);
+        let Address::Tcp(address) = other.server.address() else { panic!("it has a port") };
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\n\
+             [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\n\
+             [[site.route]]\npath = '/server/'\nproxy = 'http://{address}/'\n\
+             [[site.route]]\npath = '/mixed/'\nfiles = '{root}/mixed'\nindex = 'index.php'\n\
+             fastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
+             [[site.route]]\npath = '/metrics'\nmetrics = true\n",
+        );
+        let stage = Stage::new(&tree, &config);
+        for (to, body) in [
+            ("/mixed/README", "read me"),
+            ("/server/x", "from a server"),
+            ("/mixed/", "script"),
+            // By the script back to a program, and to a server.
+            ("/mixed/index.php", "GET /tool/show?back "),
+            ("/mixed/index.php", "from a server"),
+        ] {
+            let response = stage.ask(&format!("GET /tool/go?{to}"));
+            assert_eq!((response.status, text(&response)), (200, body), "{to}");
+        }
+        let response = stage.post("POST /tool/go?/server/x\nContent-Type: c/d", b"lost");
+        assert_eq!((response.status, text(&response)), (200, "from a server"));
+        assert_eq!(stage.counts().failed, 0);
     });
 }
 

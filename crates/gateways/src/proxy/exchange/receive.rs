@@ -13,12 +13,13 @@ use super::duty::Clock;
 use super::pull::PULLED_BYTES_MIN;
 use super::reception::ReceiveMethod;
 use super::{Exchange, SURPLUS, Stage, Tools};
+use crate::held::Held;
 use crate::interest::Interest;
 use crate::output::EARLY_BYTES_MAX;
 use crate::proxy::response::{Meaning, Passed};
 use crate::proxy::spool::MEMORY_BYTES;
 use crate::proxy::wire::Heard;
-use crate::proxy::{Answer, Held, Reached};
+use crate::proxy::{Answer, Reached};
 use config::GatewayRules;
 use session::reason::Reason;
 use session::record::UpstreamTimes;
@@ -224,9 +225,9 @@ impl Exchange {
                 let chosen = self.tries.chosen.as_ref().expect("a server has answered");
                 // The hand-over's target gets no body. From here on this exchange no longer ends when the client
                 // leaves.
-                interest.pass_to(Key::NONE);
+                interest.leave();
                 let interest = core::mem::take(&mut self.interest);
-                let held = Held { interest, input: None };
+                let held = Held::of_client(interest);
                 let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
                 // A short content that is not needed is received, so that the link can be kept.

@@ -4,9 +4,9 @@ use core::ops::Range;
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use http::{Method, Status, Target, path};
+use http::{Method, Status, Target};
 
-use super::answer::{HandedOver, Moved, Outcome, allowed, fixed, not_taken};
+use super::answer::{HandedOver, Outcome, allowed, fixed, not_taken};
 use super::asked::Asked;
 use super::destination::{Ground, is_hidden_below, normalize};
 use super::moved::{lacks_slash, moved_to, redirected, refused_at, sent_on};
@@ -19,6 +19,7 @@ use crate::serving::{Served, Serving};
 use config::route::RouteId;
 use config::{FileRules, Files};
 use content::{self, Kind, Resource};
+use gateways::held::Held;
 use gateways::proxy::response::HandOver;
 use gateways::{cgi, proxy};
 use session::reason::Reason;
@@ -49,26 +50,13 @@ pub(super) fn begin<'a>(
         return complete(serving, over, Outcome::Directory(directory));
     }
     let outcome = match (&entry.served, handed) {
-        (Served::Programs(_), None) => return Next::Program { path, asked, handed: None },
-        (Served::Programs(_), Some(Handed { by: By::Program(interest), count })) => {
-            return Next::Program { path, asked, handed: Some((interest, count)) };
-        }
-        (Served::Scripts { .. }, None) => {
-            let script = Script { asked, held: None, count: 0 };
+        (Served::Programs(_), handed) => return Next::Program { path, asked, handed },
+        (Served::Scripts { .. }, handed) => {
+            let (held, count) = handed.map(|handed| (handed.held, handed.count)).unzip();
+            let script = Script { asked, held, count: count.unwrap_or(0) };
             return begin_script(ground, id, (path, 0), script, over);
         }
-        (Served::Scripts { .. }, Some(Handed { by: By::Script(held), count })) => {
-            let script = Script { asked, held: Some(held), count };
-            return begin_script(ground, id, (path, 0), script, over);
-        }
-        (Served::Proxy(_), None) => return Next::Proxy { path, asked },
-        (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
-            Outcome::Error(Status::NotFound, Reason::HandOver)
-        }
-        // The client can ask for that path itself.
-        (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
-            elsewhere(&path, over.as_ref().and_then(|over| over.query.as_deref()))
-        }
+        (Served::Proxy(_), handed) => return Next::Proxy { path, asked, handed },
         (Served::Files { tree, has_pages }, _) if asked.gets() => {
             let prefix_len = entry.prefix.len();
             if path.len() < prefix_len {
@@ -134,7 +122,8 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
             complete(serving, over, Outcome::Error(status, Reason::Page))
         }
         (State::Program(asked, count), Event::Program(cgi::Answer::Redirect(path, interest))) => {
-            let handed = Handed { by: By::Program(interest), count: count + 1 };
+            let held = Held::of_client(Rc::downgrade(&interest));
+            let handed = Handed { by: By::Program, held, count: count + 1 };
             Next::Route { asked, path, handed }
         }
         (State::Program(..), Event::Program(answer)) => refuse(ground, None, of_program(answer)),
@@ -143,7 +132,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
             Event::Server(proxy::Answer::HandOver(over, server, held)),
         ) => match (over.to, asked) {
             (proxy::response::Target::Local(path), Some(asked)) => {
-                let handed = Handed { by: By::Script(held), count: count + 1 };
+                let handed = Handed { by: By::Script, held, count: count + 1 };
                 Next::Route { asked, path, handed }
             }
             (to, asked) => Next::Named { asked, server, over: HandOver { to, ..*over } },
@@ -205,17 +194,6 @@ pub(super) fn part_of<'a>(path: &Cow<'a, [u8]>, range: Range<usize>) -> Cow<'a, 
         Cow::Borrowed(path) => Cow::Borrowed(&path[range]),
         Cow::Owned(path) => Cow::Owned(path[range].to_vec()),
     }
-}
-
-/// Redirects a client temporarily to another path, with this query.
-fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
-    let mut location = Vec::new();
-    path::encode(path, &mut location);
-    if let Some(query) = query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
 }
 
 /// The outcome of the answer of a program.

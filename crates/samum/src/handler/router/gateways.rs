@@ -22,7 +22,7 @@ use crate::serving::{Destination, Serving};
 use config::route::RouteId;
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
-use gateways::interest::{Interest, Waiter};
+use gateways::interest::Waiter;
 use gateways::proxy::Passing;
 use gateways::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
 use gateways::proxy::response::HandOver;
@@ -44,9 +44,9 @@ impl Router {
         Ground { serving, destination }: Ground<'_>,
         path: &[u8],
         asked: Asked<'a>,
-        handed: Option<(Rc<Interest>, u32)>,
+        handed: Option<Handed>,
     ) -> Result<(State<'a>, Reply), Outcome> {
-        let (interest, count) = handed.unzip();
+        let (held, count) = handed.map(|handed| (handed.held, handed.count)).unzip();
         let id = destination.route.expect("programs are of a route");
         let (Some(directory), Some(path)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
@@ -57,7 +57,7 @@ impl Router {
         let waiter = asked.waiter(serving.route(id));
         let found = asked.with(|request| {
             let circumstances = circumstances(shell, request, serving);
-            let call = cgi::Call { directory, path, circumstances, interest };
+            let call = cgi::Call { directory, path, circumstances, held };
             self.programs.find(shell, request, call, waiter)
         });
         Ok((State::Program(asked, count.unwrap_or(0)), Reply::of(found, Event::Program)))
@@ -74,6 +74,7 @@ impl Router {
         ground: Ground<'_>,
         path: &[u8],
         asked: Asked<'a>,
+        handed: Option<Handed>,
     ) -> Result<(State<'a>, Reply), Outcome> {
         let Ground { serving, destination } = ground;
         let id = destination.route.expect("servers are of a route");
@@ -108,8 +109,9 @@ impl Router {
                 }
             }
         })?;
-        let passing = Passing { upstream: &upstream, affinity, wire, held: None };
-        Ok(self.exchange(shell, ground, id, (asked, 0), passing))
+        let (held, count) = handed.map(|handed| (handed.held, handed.count)).unzip();
+        let passing = Passing { upstream: &upstream, affinity, wire, held };
+        Ok(self.exchange(shell, ground, id, (asked, count.unwrap_or(0)), passing))
     }
 
     /// Sends a request to an upstream of a route. The request may have been held back, and was handed over `count`
@@ -258,8 +260,8 @@ impl Router {
     ) -> Result<Destination, (Destination, Outcome)> {
         if handed.count > HAND_OVERS_MAX {
             match handed.by {
-                By::Program(_) => self.programs.note_hand_overs(shell, target),
-                By::Script(_) => self.proxy.note_hand_overs(shell, target),
+                By::Program => self.programs.note_hand_overs(shell, target),
+                By::Script => self.proxy.note_hand_overs(shell, target),
             }
             return Err((destination, Outcome::Error(Status::BadGateway, Reason::HandOver)));
         }

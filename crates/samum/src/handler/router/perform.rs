@@ -14,7 +14,7 @@ use super::steps::Step;
 use crate::handler::attach::{Admission, Deferred};
 use crate::handler::{Found, Search, Ticket};
 use crate::serving::{Destination, Serving};
-use gateways::proxy::Held;
+use gateways::held::Held;
 use session::reason::Reason;
 use session::shell::{Complaint, Shell};
 
@@ -124,13 +124,15 @@ impl Router {
                 Next::Script { route, name, script } => {
                     self.run(shell, ground, route, &name, script)
                 }
-                Next::Proxy { path, asked } => match self.pass_on(shell, ground, &path, asked) {
-                    Ok(performed) => performed,
-                    Err(refused) => {
-                        next = refuse(ground, None, refused);
-                        continue;
+                Next::Proxy { path, asked, handed } => {
+                    match self.pass_on(shell, ground, &path, asked, handed) {
+                        Ok(performed) => performed,
+                        Err(refused) => {
+                            next = refuse(ground, None, refused);
+                            continue;
+                        }
                     }
-                },
+                }
                 Next::Route { asked, path, handed } => {
                     return self.hand_over(shell, (serving, destination), asked, &path, handed);
                 }

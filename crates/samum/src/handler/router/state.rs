@@ -64,9 +64,9 @@ use config::route::RouteId;
 use content::{self, Kind, Resource};
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
-use gateways::interest::Interest;
+use gateways::held::Held;
+use gateways::proxy;
 use gateways::proxy::response::HandOver;
-use gateways::proxy::{self, Held};
 use upstream::Server;
 
 /// The event for which a request waits, with the data that is valid meanwhile.
@@ -161,16 +161,17 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) by: By,
+    /// The client, which waits for the answer of any gateway.
+    pub(super) held: Held,
     /// The number of this hand-over among the hand-overs of the request.
     pub(super) count: u32,
 }
 
-/// The gateway that has handed a request over to a path. Only a gateway of the same kind can continue the request,
-/// because the client's search belongs to this kind.
-#[derive(Debug)]
+/// The gateway that has handed a request over to a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    Program(Rc<Interest>),
-    Script(Held),
+    Program,
+    Script,
 }
 
 /// The event for a request that waits.
@@ -206,11 +207,11 @@ pub(super) enum Next<'a> {
     /// A page of its file, and then `complete`.
     Page(Parsing<'a>, Rc<Template>),
     /// A program of its route.
-    Program { path: Cow<'a, [u8]>, asked: Asked<'a>, handed: Option<(Rc<Interest>, u32)> },
+    Program { path: Cow<'a, [u8]>, asked: Asked<'a>, handed: Option<Handed> },
     /// A script of this route.
     Script { route: RouteId, name: Vec<u8>, script: Script<'a> },
     /// An upstream of its route.
-    Proxy { path: Cow<'a, [u8]>, asked: Asked<'a> },
+    Proxy { path: Cow<'a, [u8]>, asked: Asked<'a>, handed: Option<Handed> },
     /// The route of another path, and its guard.
     Route { asked: Asked<'a>, path: Vec<u8>, handed: Handed },
     /// The route of a file that an upstream has named, and its guard.

@@ -18,8 +18,8 @@ use ::includes::{Parser, Template};
 use config::Route;
 use content::FileSet;
 use gateways::HAND_OVERS_MAX;
+use gateways::held::Held;
 use gateways::interest::Interest;
-use gateways::proxy::Held;
 
 /// The paths that are asked for, and the paths to which requests are handed over. The last path has no route.
 const PATHS: [&str; 12] = [
@@ -207,13 +207,15 @@ fn walk(
                 continue;
             }
             Next::Program { asked, handed, .. } => {
-                State::Program(asked, handed.map_or(0, |(_, count)| count))
+                State::Program(asked, handed.map_or(0, |handed| handed.count))
             }
             Next::Script { route, script, .. } => {
                 assert!(serving.scripts(route).is_some());
                 State::Server(Some(script.asked), script.count)
             }
-            Next::Proxy { asked, .. } => State::Server(Some(asked), 0),
+            Next::Proxy { asked, handed, .. } => {
+                State::Server(Some(asked), handed.map_or(0, |handed| handed.count))
+            }
             Next::Route { handed, .. } if handed.count > HAND_OVERS_MAX => {
                 next = refuse(
                     at(destination),
@@ -401,6 +403,7 @@ fn a_file_that_may_be_a_script_is_run_or_sent() {
 #[test]
 fn a_program_answers_or_hands_the_request_over() {
     let failed = || Event::Program(cgi::Answer::Error(Status::BadGateway, Reason::NoRoom));
+    let gone = || Event::Server(proxy::Answer::Error(Status::BadGateway, Reason::NoRoom));
     for (events, answer, states) in [
         (
             vec![failed(), Event::File(found("text"))],
@@ -417,11 +420,26 @@ fn a_program_answers_or_hands_the_request_over() {
             "502",
             &["Program", "Program", "error page"],
         ),
-        // Another kind of gateway cannot go on with it.
+        // A gateway of another kind goes on with it.
         (
-            vec![by_program("/proxy/a"), Event::File(found("missing"))],
-            "404",
-            &["Program", "error page"],
+            vec![by_program("/proxy/a"), gone(), Event::File(found("missing"))],
+            "502",
+            &["Program", "Server", "error page"],
+        ),
+        (
+            vec![
+                by_program("/php/a.php"),
+                Event::File(found("script")),
+                gone(),
+                Event::File(found("missing")),
+            ],
+            "502",
+            &["Program", "script", "Server", "error page"],
+        ),
+        (
+            vec![by_program("/php/a.php"), Event::File(found("text"))],
+            "handed over None",
+            &["Program", "script"],
         ),
         (vec![by_program("/files")], "302 /files/", &["Program"]),
     ] {
@@ -447,6 +465,7 @@ fn a_server_answers_or_hands_the_request_over() {
     let named = || over(To::Path(b"/pages/a.html".into()));
     let local = |path: &str| over(To::Local(path.into()));
     let refused = || Event::Server(proxy::Answer::Error(Status::MethodNotAllowed, Reason::NoRoom));
+    let failed = || Event::Program(cgi::Answer::Error(Status::BadGateway, Reason::NoRoom));
     for (path, events, answer, states) in [
         (
             "/proxy/a",
@@ -460,9 +479,18 @@ fn a_server_answers_or_hands_the_request_over() {
             "handed over None",
             &["Server", "page"],
         ),
-        // The client can ask there itself.
-        ("/proxy/a", vec![local("/proxy/a")], "302 /proxy/a", &["Server"]),
-        ("/proxy/a", vec![local("/cgi/a")], "302 /cgi/a", &["Server"]),
+        (
+            "/app/a/b",
+            vec![local("/proxy/a"), refused(), Event::File(found("missing"))],
+            "405",
+            &["Server", "Server", "error page"],
+        ),
+        (
+            "/app/a/b",
+            vec![local("/cgi/a"), failed(), Event::File(found("missing"))],
+            "502",
+            &["Server", "Program", "error page"],
+        ),
         (
             "/proxy/a",
             vec![local("/files/a"), Event::File(found("text"))],
