@@ -192,18 +192,29 @@ impl<'a> Head<'a> {
         out.extend_from_slice(self.method.as_bytes());
         out.push(b' ');
         match self.target {
-            Target::Asterisk => out.push(b'*'),
             Target::Authority => out.extend_from_slice(self.host().unwrap_or_default()),
-            Target::Origin { path, query } => {
-                out.extend_from_slice(path);
-                if let Some(query) = query {
-                    out.push(b'?');
-                    out.extend_from_slice(query);
-                }
-            }
+            target => target.push(out),
         }
         out.push(b' ');
         out.extend_from_slice(self.version.name().as_bytes());
+    }
+}
+
+impl Target<'_> {
+    /// Returns the path and the query; `*` for a target without them.
+    pub fn to_text(self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.push(&mut text);
+        text
+    }
+
+    fn push(self, out: &mut Vec<u8>) {
+        let Self::Origin { path, query } = self else { return out.push(b'*') };
+        out.extend_from_slice(path);
+        if let Some(query) = query {
+            out.push(b'?');
+            out.extend_from_slice(query);
+        }
     }
 }
 

@@ -404,7 +404,14 @@ mod tests {
     fn with_facts<T>(query: &[u8], lines: &[u8], then: impl FnOnce(&Facts<'_>) -> T) -> T {
         let target = Target::Origin { path: b"/", query: Some(query) };
         let head = Head::new(Method::Get, target, Version::Http11, None, lines, FieldIndex::EMPTY);
-        then(&Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 })
+        then(&Facts {
+            head: &head,
+            requested: b"/",
+            document: b"/",
+            modified: 0,
+            client: None,
+            now: 0,
+        })
     }
 
     /// A page that sets this number of variables to values of 4 KiB.

@@ -12,6 +12,8 @@ use super::work::Work;
 pub struct Facts<'a> {
     /// The request of the client; for a page that is included, with the path and the query of that one.
     pub head: &'a Head<'a>,
+    /// The path and the query that the client has requested, as it has written them.
+    pub requested: &'a [u8],
     /// The path, in its normal form, of the page that the client has requested.
     pub document: &'a [u8],
     /// The time of that file's last change, in Unix seconds.
@@ -39,9 +41,9 @@ impl Facts<'_> {
         out: &mut Vec<u8>,
         work: &mut Work,
     ) -> bool {
-        let (path, query) = match self.head.target {
-            Target::Origin { path, query } => (path, query.unwrap_or_default()),
-            Target::Asterisk | Target::Authority => (&b""[..], &b""[..]),
+        let query = match self.head.target {
+            Target::Origin { query, .. } => query.unwrap_or_default(),
+            Target::Asterisk | Target::Authority => &b""[..],
         };
         match name {
             b"DATE_LOCAL" => out.extend(timefmt::format(timefmt, self.now, "UTC")),
@@ -53,13 +55,7 @@ impl Facts<'_> {
                 out.extend_from_slice(name.unwrap_or_default());
             }
             b"QUERY_STRING" => out.extend_from_slice(query),
-            b"REQUEST_URI" => {
-                out.extend_from_slice(path);
-                if !query.is_empty() {
-                    out.push(b'?');
-                    out.extend_from_slice(query);
-                }
-            }
+            b"REQUEST_URI" => out.extend_from_slice(self.requested),
             b"REQUEST_METHOD" => out.extend_from_slice(self.head.method.as_bytes()),
             b"SERVER_PROTOCOL" => out.extend_from_slice(self.head.version.name().as_bytes()),
             b"REMOTE_ADDR" => match self.client {

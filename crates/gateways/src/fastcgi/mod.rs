@@ -160,8 +160,7 @@ impl Script {
 
     /// The path of the request for the operator, or the beginning of a long path.
     pub(super) fn name(&self) -> String {
-        let uri = self.environment.value("REQUEST_URI").unwrap_or_default().as_encoded_bytes();
-        let path = uri.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let path = self.environment.path();
         String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES_MAX)]).into_owned()
     }
 

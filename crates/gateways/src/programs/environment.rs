@@ -40,13 +40,19 @@ const HIDDEN_FIELDS: [&[u8]; 5] =
 
 /// The variables of one program. Each name occurs once.
 #[derive(Debug, Default)]
-pub struct Environment(Vec<(OsString, OsString)>);
+pub struct Environment {
+    variables: Vec<(OsString, OsString)>,
+    /// The path of the request, if it is not that of `REQUEST_URI`.
+    path: Option<Box<[u8]>>,
+}
 
 /// The facts about a request that are not in its head.
 #[derive(Clone, Copy, Debug)]
 pub struct Circumstances<'a> {
     /// The sender of the request.
     pub sender: Sender,
+    /// The path and the query that the client has requested, if the request is for what its page includes.
+    pub requested: Option<&'a [u8]>,
     /// The port of the client, if it is known.
     pub client_port: Option<u16>,
     /// The name of the server, for requests that name no host.
@@ -77,8 +83,9 @@ pub struct Script<'a> {
 impl Environment {
     /// Bytes of memory of all variables.
     pub(crate) fn memory(&self) -> usize {
-        let texts = self.0.iter().map(|(name, value)| name.capacity() + value.capacity());
-        texts.sum::<usize>() + self.0.capacity() * size_of::<(OsString, OsString)>()
+        let texts = self.variables.iter().map(|(name, value)| name.capacity() + value.capacity());
+        let path = self.path.as_ref().map_or(0, |path| path.len());
+        texts.sum::<usize>() + self.variables.capacity() * size_of::<(OsString, OsString)>() + path
     }
 
     /// The variables that are known before the program is found, and before all of the body has come.
@@ -88,17 +95,15 @@ impl Environment {
             Target::Origin { path, query } => (path, query),
             Target::Asterisk | Target::Authority => (&b"*"[..], None),
         };
+        all.path = circumstances.requested.map(|_| path.into());
+        // As in nginx and Apache httpd, an include has the URI of its page.
+        let uri = circumstances.requested.map_or_else(|| head.target.to_text(), Into::into);
         let (name, port) = split_host(head.host().unwrap_or_default());
         let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
         let sender = circumstances.sender;
         let scheme = sender.scheme();
         let outer = if sender.is_trusted { outer_port(head, sender.told_scheme) } else { None };
         let port = outer.or(circumstances.port).or(port).unwrap_or_else(|| scheme.port());
-        let mut uri = path.to_vec();
-        if let Some(query) = query {
-            uri.push(b'?');
-            uri.extend_from_slice(query);
-        }
         // Of a Unix socket nginx says the same.
         let client = sender.client.map(|client| client.to_canonical().to_string());
         let client = client.as_deref().unwrap_or("unix:").as_bytes();
@@ -167,7 +172,7 @@ impl Environment {
     /// Removes the variables about content, for a request that was handed over: it has no content (RFC 3875 §6.2.2).
     #[must_use]
     pub(crate) fn without_content(mut self) -> Self {
-        self.0.retain(|(name, _)| name != "CONTENT_TYPE");
+        self.variables.retain(|(name, _)| name != "CONTENT_TYPE");
         self
     }
 
@@ -202,20 +207,27 @@ impl Environment {
     /// Sets a variable, and replaces an earlier value.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         let value = OsString::from_vec(value.to_vec());
-        match self.0.iter_mut().find(|(other, _)| other == name) {
+        match self.variables.iter_mut().find(|(other, _)| other == name) {
             Some((_, old)) => *old = value,
-            None => self.0.push((name.into(), value)),
+            None => self.variables.push((name.into(), value)),
         }
     }
 
     /// Sets the variable of a field, or appends the value of a further line of the field.
     fn append(&mut self, name: &str, value: &[u8]) {
-        let Some((_, old)) = self.0.iter_mut().find(|(other, _)| other == name) else {
+        let Some((_, old)) = self.variables.iter_mut().find(|(other, _)| other == name) else {
             return self.set(name, value);
         };
         // RFC 6265 §5.4 has cookies in one list; browsers split it into several fields only in HTTP/2.
         old.push(if name == "HTTP_COOKIE" { "; " } else { ", " });
         old.push(OsStr::from_bytes(value));
+    }
+
+    /// The path of the request, for the operator.
+    pub(crate) fn path(&self) -> &[u8] {
+        let uri = || self.value("REQUEST_URI").unwrap_or_default().as_encoded_bytes();
+        let path = || uri().split(|&byte| byte == b'?').next().unwrap_or_default();
+        self.path.as_deref().unwrap_or_else(path)
     }
 
     /// The value of a variable.
@@ -225,7 +237,7 @@ impl Environment {
 
     /// All variables.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.0.iter().map(|(name, value)| (&name[..], &value[..]))
+        self.variables.iter().map(|(name, value)| (&name[..], &value[..]))
     }
 }
 

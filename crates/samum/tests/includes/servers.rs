@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread;
 
-use crate::fastcgi::application::{Act, application, end, output};
+use crate::fastcgi::application::{Act, Seen, application, end, output};
 use crate::includes::stage::{ERRMSG, on_both_drivers, script, serve, tree};
 
 /// A server that answers a request on each connection with these bytes, and closes it.
@@ -51,6 +51,41 @@ fn servers_and_applications_fill_holes() {
         client.send(testkit::request("GET /page.html")).unwrap();
         client.response().expect_err("it is cut off");
         stage.wait_for_log("its response is cut off");
+    });
+}
+
+/// As in nginx and Apache httpd; the query is that of the include.
+#[test]
+fn includes_have_the_uri_that_the_client_has_requested() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let show = "<!--#echo var=\"REQUEST_URI\"-->?<!--#echo var=\"QUERY_STRING\"-->";
+        tree.write("www/part.html", format!("({show})").as_str());
+        tree.write(
+            "www/page.html",
+            format!(
+                "{show}<!--#include virtual=\"/part.html?b\"-->\
+                 <!--#include virtual=\"/tool/show?c\"--><!--#include virtual=\"/tool/over\"-->\
+                 <!--#include virtual=\"/script/a.php?d\"-->"
+            )
+            .as_str(),
+        );
+        script(
+            &tree,
+            "show",
+            "printf 'Content-Type: a/b\\n\\n%s' \"<$REQUEST_URI?$QUERY_STRING>\"",
+        );
+        script(&tree, "over", "printf 'Location: /tool/show?o\\n\\n'");
+        let answer = [output("Content-Type: a/b\r\n\r\nscript"), end(0)].concat();
+        let seen = application(&tree.path().join("php.sock"), vec![Act::Close(answer)]);
+        let stage = serve(driver, &tree);
+        let uri = "/%70age.html?a&";
+        let shown = uri.replace('&', "&amp;");
+        assert_eq!(stage.page(uri), format!("{shown}?a&amp;({shown}?b)<{uri}?c><{uri}?o>script"));
+        let Ok(Seen::Request(variables, _)) = seen.recv() else { panic!("no request") };
+        let variables = variables.escape_ascii().to_string();
+        assert!(variables.contains(&format!("REQUEST_URI{uri}")), "{variables}");
+        assert!(variables.contains("QUERY_STRINGd"), "{variables}");
     });
 }
 

@@ -42,6 +42,7 @@ const SENDER: Sender = Sender {
 fn circumstances() -> Circumstances<'static> {
     Circumstances {
         sender: SENDER,
+        requested: None,
         client_port: Some(4711),
         server_name: "default",
         port: Some(8080),
@@ -97,6 +98,20 @@ fn rfc3875_4_1_all_variables_of_a_request() {
             &format!("SERVER_SOFTWARE=samum/{version}"),
         ]
     );
+}
+
+#[test]
+fn an_include_has_the_uri_of_its_page() {
+    let all = Circumstances { requested: Some(b"/page.html?a"), ..circumstances() };
+    let mut lines = environment("GET /tool/env?b HTTP/1.1\nHost: h", &all, SCRIPT);
+    lines.retain(|line| line.starts_with("REQUEST_URI") || line.starts_with("QUERY"));
+    assert_eq!(lines, ["QUERY_STRING=b", "REQUEST_URI=/page.html?a"]);
+    let target = Target::Origin { path: b"/tool/env", query: Some(b"b") };
+    let version = http::Version::Http11;
+    let head = Head::new(http::Method::Get, target, version, None, b"", http::FieldIndex::EMPTY);
+    for (all, path) in [(all, "/tool/env"), (circumstances(), "/tool/env")] {
+        assert_eq!(Environment::new(&head, &all).path(), path.as_bytes());
+    }
 }
 
 #[test]

@@ -125,6 +125,13 @@ impl Pages {
         self.pages.get(key).cloned()
     }
 
+    /// The path and the query that the client has requested, for a request for what a page includes.
+    pub(super) fn requested(&self, ticket: Ticket) -> Option<Rc<[u8]>> {
+        let page = self.page(page_of(ticket)?)?;
+        let requested = Rc::clone(&page.borrow().context.requested);
+        Some(requested)
+    }
+
     /// Removes the pages that are no longer wanted, with the requests for their includes.
     pub(super) fn drop_left(&mut self) {
         loop {

@@ -71,6 +71,8 @@ pub(in crate::handler) struct Page {
 pub(in crate::handler) struct Context {
     /// The head of the requests for includes, without path and query, which each include has.
     pub(in crate::handler) head: Rc<HeadBuf>,
+    /// The path and the query that the client has requested.
+    pub(in crate::handler) requested: Rc<[u8]>,
     pub(in crate::handler) origin: Rc<Origin>,
     pub(in crate::handler) serving: Rc<Serving>,
     pub(in crate::handler) site: SiteId,
@@ -180,7 +182,7 @@ impl Page {
         let evaluator = Evaluator::new(template, context.scope.clone());
         let (slots, sent, open) = (VecDeque::new(), 0, 0);
         let path = context.paths.last().map_or(0, |path| path.len());
-        let bytes = PAGE_BYTES + path + context.head.memory();
+        let bytes = PAGE_BYTES + path + context.requested.len() + context.head.memory();
         let share = Share::new(&context.budget.memory, bytes);
         Self {
             ticket,
@@ -202,13 +204,14 @@ impl Page {
 
     /// Continues until the caller has something to do for it.
     pub(in crate::handler) fn advance(&mut self, now: i64) -> Advance {
-        let Context { head, paths, modified, client, budget, .. } = &self.context;
+        let Context { head, requested, paths, modified, client, budget, .. } = &self.context;
         let (head, paths, budget) = (Rc::clone(head), Rc::clone(paths), Rc::clone(budget));
+        let requested = &*Rc::clone(requested);
         let (modified, client) = (*modified, *client);
         let head = head.as_head();
         let document = paths.first().map_or(&b""[..], |path| path);
         let document = &*path::with_slashes(document, b"/");
-        let facts = Facts { head: &head, document, modified, client, now };
+        let facts = Facts { head: &head, requested, document, modified, client, now };
         loop {
             let is_next = self.is_reached && self.slots.is_empty();
             if !is_next && (self.open >= SIDE_BY_SIDE_MAX || self.slots.len() >= SLOTS_MAX) {

@@ -156,6 +156,7 @@ pub(super) fn circumstances<'a>(
     let is_client = |peer: &SocketAddr| Some(peer.ip().to_canonical()) == sender.client;
     Circumstances {
         sender,
+        requested: None,
         client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",
         // With port 0 the kernel has chosen the port.

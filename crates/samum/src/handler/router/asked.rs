@@ -53,6 +53,11 @@ impl Asked<'_> {
         }
     }
 
+    /// Its ticket.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.with(|request| request.ticket)
+    }
+
     /// Returns true if files take its method.
     pub(super) fn gets(&self) -> bool {
         self.with(|request| matches!(request.head.method, Method::Get | Method::Head))

@@ -23,6 +23,7 @@ use config::route::RouteId;
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
 use gateways::interest::Waiter;
+use gateways::programs::environment::Circumstances;
 use gateways::proxy::Passing;
 use gateways::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
 use gateways::proxy::response::HandOver;
@@ -55,8 +56,12 @@ impl Router {
         };
         let asked = asked.keep();
         let waiter = asked.waiter(serving.route(id));
+        let requested = self.pages.requested(asked.ticket());
         let found = asked.with(|request| {
-            let circumstances = circumstances(shell, request, serving);
+            let circumstances = Circumstances {
+                requested: requested.as_deref(),
+                ..circumstances(shell, request, serving)
+            };
             let call = cgi::Call { directory, path, circumstances, held };
             self.programs.find(shell, request, call, waiter)
         });

@@ -106,6 +106,7 @@ impl Router {
         let memory = Rc::new(Memory::default());
         Some(asked.with(|request| Context {
             head: Rc::new(includes::stripped(request.head)),
+            requested: request.head.target.to_text().into(),
             origin: Rc::new(request.origin.clone()),
             serving: Rc::clone(serving),
             site: destination.site,

@@ -23,7 +23,7 @@ use super::perform::Reply;
 use super::state::{Script, State};
 use config::Fastcgi;
 use config::route::RouteId;
-use gateways::programs::environment::{self, Environment};
+use gateways::programs::environment::{self, Circumstances, Environment};
 use gateways::proxy::Passing;
 use gateways::proxy::wire::Wire;
 use session::shell::Shell;
@@ -42,9 +42,13 @@ impl Router {
         let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
             unreachable!("scripts are of a route with an application")
         };
+        let requested = self.pages.requested(asked.ticket());
         let (wire, affinity) = asked.with(|request| {
             let head = request.head;
-            let circumstances = circumstances(shell, request, serving);
+            let circumstances = Circumstances {
+                requested: requested.as_deref(),
+                ..circumstances(shell, request, serving)
+            };
             let mut environment = Environment::new(head, &circumstances);
             if let Framing::Length(length) = head.framing {
                 environment.set_content_length(length);
