@@ -1,7 +1,7 @@
 //! The listeners of the server, and their addresses.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// A listener: its address, and how its connections begin. Sites can share a listener.
@@ -59,6 +59,15 @@ impl Address {
     pub const fn port(&self) -> Option<u16> {
         match self {
             Self::Ip(address) => Some(address.port()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The address without its port, if it has one.
+    #[must_use]
+    pub const fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(address.ip()),
             Self::Unix(_) => None,
         }
     }

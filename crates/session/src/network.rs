@@ -177,6 +177,13 @@ impl Origin {
         self.peer.address(ring)
     }
 
+    /// The address of this end; `None` for Unix sockets, and for connections of a stack of our own. For a socket of the
+    /// kernel this is a system call, `getsockname(2)`.
+    #[must_use]
+    pub fn local_address(&self, ring: &Ring) -> Option<SocketAddr> {
+        self.peer.local_address(ring)
+    }
+
     /// The client, if something needs to know it.
     #[must_use]
     pub fn client(&self) -> Option<&Client> {
@@ -241,6 +248,14 @@ impl Peer {
             Self::V4(address) => Some(SocketAddr::V4(*address)),
             Self::V6(address) => Some(SocketAddr::V6(**address)),
             Self::Known(known) => known.peer.address(ring),
+        }
+    }
+
+    fn local_address(&self, ring: &Ring) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(socket) => ring.local_name(socket),
+            Self::V4(_) | Self::V6(_) => None,
+            Self::Known(known) => known.peer.local_address(ring),
         }
     }
 }

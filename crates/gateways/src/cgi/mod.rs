@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::{Field, Framing, Head, Method, ResponseHead, Status, path};
+use http::{Head, Method, ResponseHead, Status, path};
 use ring::{Completion, Key, Op, Slab};
 
 use self::program::{Program, Progress, Stage};
@@ -183,13 +183,8 @@ impl Programs {
         if is_handed {
             environment = environment.without_content();
         }
-        match head.framing {
-            Framing::Length(length) if input.is_some() => environment.set_content_length(length),
-            // The client has announced an empty body.
-            Framing::None | Framing::Tunnel if head.has(Field::ContentLength) => {
-                environment.set_content_length(0);
-            }
-            _ => {}
+        if input.is_some() || !head.framing.has_content() {
+            environment.announce_content(head);
         }
         let name = [directory.mount(), &path::with_slashes(path, b"%2F")].concat();
         let is_directory = path.ends_with(b"/");

@@ -1,10 +1,10 @@
 //! The environment of a program: the request in the variables of RFC 3875 §4.
 //!
 //! It has the meta-variables of the RFC, and others that programs expect from every server: `REQUEST_URI`,
-//! `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx, the path with
-//! the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run. A request over samum's own TLS has
-//! `SSL_PROTOCOL`, `SSL_CIPHER`, `SSL_SERVER_NAME`, `SSL_CLIENT_VERIFY` and `SSL_CLIENT_S_DN`, as with Apache httpd. No
-//! field of a client can be one of these, because each field's name begins with `HTTP_`.
+//! `REQUEST_SCHEME`, `REMOTE_PORT`, `SERVER_ADDR`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx,
+//! the path with the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run. A request over samum's own
+//! TLS has `SSL_PROTOCOL`, `SSL_CIPHER`, `SSL_SERVER_NAME`, `SSL_CLIENT_VERIFY` and `SSL_CLIENT_S_DN`, as with Apache
+//! httpd. No field of a client can be one of these, because each field's name begins with `HTTP_`.
 //!
 //! Left out on purpose:
 //!
@@ -18,11 +18,12 @@
 //!   trusted proxy, because an application would believe them,
 //! - arguments made of the query (§4.4), because programs take those that begin with `-` for options.
 
+use core::net::IpAddr;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use http::{Head, Target, path};
+use http::{Field, Framing, Head, Target, path};
 use sendfile::Handshake;
 
 use crate::tls::safe;
@@ -57,6 +58,8 @@ pub struct Circumstances<'a> {
     pub client_port: Option<u16>,
     /// The name of the server, for requests that name no host.
     pub server_name: &'a str,
+    /// The address at which the connection was accepted, if it is known and not that of a Unix socket.
+    pub server_address: Option<IpAddr>,
     /// The port of the listener, if it has one.
     pub port: Option<u16>,
     /// The handshake of the connection, if it has TLS.
@@ -122,6 +125,9 @@ impl Environment {
         all.set("REQUEST_METHOD", head.method.as_bytes());
         all.set("REQUEST_SCHEME", scheme.name().as_bytes());
         all.set("REQUEST_URI", &uri);
+        if let Some(address) = circumstances.server_address {
+            all.set("SERVER_ADDR", address.to_canonical().to_string().as_bytes());
+        }
         all.set("SERVER_NAME", name);
         all.set("SERVER_PORT", port.to_string().as_bytes());
         all.set("SERVER_PROTOCOL", head.version.name().as_bytes());
@@ -174,6 +180,18 @@ impl Environment {
     pub(crate) fn without_content(mut self) -> Self {
         self.variables.retain(|(name, _)| name != "CONTENT_TYPE");
         self
+    }
+
+    /// Sets the length of the content that the program will read, as far as the client has announced it.
+    pub fn announce_content(&mut self, head: &Head<'_>) {
+        match head.framing {
+            Framing::Length(length) => self.set_content_length(length),
+            // The client has announced an empty body.
+            Framing::None | Framing::Tunnel if head.has(Field::ContentLength) => {
+                self.set_content_length(0);
+            }
+            _ => {}
+        }
     }
 
     /// Sets the length of the content that the program will read.

@@ -227,6 +227,11 @@ pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok()??.try_into().ok()
 }
 
+/// `getsockname(2)`; `None` for Unix sockets.
+pub(crate) fn local_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    rustix::net::getsockname(socket).ok()?.try_into().ok()
+}
+
 /// Returns how the peer has left; `None` if it is there (`inet_getname` in net/ipv4/af_inet.c, `unix_release_sock` and
 /// `unix_poll` in net/unix/af_unix.c).
 pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {

@@ -217,6 +217,15 @@ impl Ring {
         }
     }
 
+    /// The address of this end; `None` for Unix sockets, and always in the simulation.
+    #[must_use]
+    pub fn local_name(&self, socket: &Fd) -> Option<SocketAddr> {
+        match self.world() {
+            Some(_) => None,
+            None => kernel::local_name(socket.os()),
+        }
+    }
+
     /// Returns how the peer of a socket has left; `None` if it is there, and always in the simulation.
     #[must_use]
     pub fn has_left(&self, socket: &Fd) -> Option<Left> {

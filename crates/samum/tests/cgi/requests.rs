@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use testkit::request;
 
-use crate::cgi::stage::{Counts, on_both_drivers, script, serve, serve_with, text, tree};
+use crate::cgi::stage::{Counts, Stage, on_both_drivers, script, serve, serve_with, text, tree};
 
 #[test]
 fn a_program_is_told_the_request() {
@@ -60,12 +60,32 @@ fn a_program_is_told_the_request() {
                 "REQUEST_URI=/tool/sub/env/x%20y/?a=b&c+-d",
                 &file,
                 "SCRIPT_NAME=/tool/sub/env",
+                "SERVER_ADDR=127.0.0.1",
                 "SERVER_NAME=test",
                 "SERVER_PORT=80",
                 "SERVER_PROTOCOL=HTTP/1.1",
                 &version,
             ]
         );
+    });
+}
+
+/// A wildcard is no address, so the connection is asked.
+#[test]
+fn a_program_gets_the_address_at_which_the_client_has_connected() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "address", "printf 'Content-Type: a/b\\n\\n%s' \"$SERVER_ADDR\"");
+        let root = tree.path().display();
+        for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
+            let config = format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n\
+                 [[site]]\nlisten = ['{listen}']\n\
+                 [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\n"
+            );
+            let stage = Stage::new(&tree, &config);
+            assert_eq!(text(&stage.ask("GET /tool/address")), "127.0.0.1", "{listen}");
+        }
     });
 }
 

@@ -127,6 +127,8 @@ fn a_body_reaches_the_script() {
                 assert!(shown.ends_with(&format!("{}\n", digest(body))), "{path}: {shown}");
             }
         }
+        let response = stage.post("POST /sub/show.php", b"");
+        assert_eq!(value(text(&response), "CONTENT_LENGTH"), "0");
         // One in chunks is collected: PHP reads as much as it is told.
         let mut client = stage.connect();
         client.send(request("POST /sub/show.php\nTransfer-Encoding: chunked")).unwrap();

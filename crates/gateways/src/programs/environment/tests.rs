@@ -15,7 +15,7 @@ fn environment(
     let mut connection = server::Connection::new();
     let (_, event) = connection.handle_input(text.as_bytes(), &Limits::DEFAULT);
     let server::Event::Request(request) = event else { panic!("{text}: {event:?}") };
-    let length = request.head.field(http::Field::ContentLength).and_then(http::bytes::decimal);
+    let length = request.head.field(Field::ContentLength).and_then(http::bytes::decimal);
     let mut all = Environment::new(&request.head, circumstances);
     if let Some(length) = length {
         all.set_content_length(length);
@@ -45,6 +45,7 @@ fn circumstances() -> Circumstances<'static> {
         requested: None,
         client_port: Some(4711),
         server_name: "default",
+        server_address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
         port: Some(8080),
         handshake: None,
         request_id: None,
@@ -92,6 +93,7 @@ fn rfc3875_4_1_all_variables_of_a_request() {
             "REQUEST_URI=/tool/a%20b/env/x/%C3%A4?q=1&%41",
             "SCRIPT_FILENAME=/srv/cgi/a b/env",
             "SCRIPT_NAME=/tool/a b/env",
+            "SERVER_ADDR=192.0.2.1",
             "SERVER_NAME=Example.org",
             "SERVER_PORT=8080",
             "SERVER_PROTOCOL=HTTP/1.1",
@@ -161,6 +163,46 @@ fn rfc3875_4_1_14_name_and_port_of_the_server() {
         let expected: Vec<_> =
             names.iter().zip(expected).map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(lines, expected, "{request}");
+    }
+}
+
+#[test]
+fn the_address_of_the_server_is_that_of_the_connection() {
+    for (address, expected) in [
+        (Some("::1"), Some("SERVER_ADDR=::1")),
+        (Some("::ffff:192.0.2.9"), Some("SERVER_ADDR=192.0.2.9")),
+        // A Unix socket has none.
+        (None, None),
+    ] {
+        let server_address = address.map(|address| address.parse().unwrap());
+        let all = Circumstances { server_address, ..circumstances() };
+        let lines = environment("GET / HTTP/1.1\nHost: h", &all, SCRIPT);
+        let found = lines.iter().find(|line| line.starts_with("SERVER_ADDR"));
+        assert_eq!(found.map(String::as_str), expected);
+    }
+}
+
+#[test]
+fn the_length_of_an_empty_body_is_zero_if_the_client_says_so() {
+    for (lines, framing, expected) in [
+        ("Content-Length: 0\r\n", Framing::None, Some("0")),
+        ("Content-Length: 0\r\n", Framing::Tunnel, Some("0")),
+        ("Content-Length: 5\r\n", Framing::Length(5), Some("5")),
+        ("", Framing::None, None),
+        ("", Framing::Unknown, None),
+    ] {
+        let (target, version) = (Target::Asterisk, http::Version::Http11);
+        let mut index = http::FieldIndex::EMPTY;
+        if !lines.is_empty() {
+            index.add(Field::ContentLength, 16..17);
+        }
+        let lines = lines.as_bytes();
+        let mut head = Head::new(http::Method::Post, target, version, None, lines, index);
+        head.framing = framing;
+        let mut environment = Environment::default();
+        environment.announce_content(&head);
+        let value = environment.value("CONTENT_LENGTH").and_then(OsStr::to_str);
+        assert_eq!(value, expected, "{framing:?}");
     }
 }
 

@@ -154,11 +154,15 @@ pub(super) fn circumstances<'a>(
     // The peer is a proxy if the sender has another address.
     let peer = request.origin.address(&shell.ring);
     let is_client = |peer: &SocketAddr| Some(peer.ip().to_canonical()) == sender.client;
+    // Of a listener at one address no system call has to ask.
+    let bound = address.and_then(Address::ip).filter(|ip| !ip.is_unspecified());
+    let local = || Some(request.origin.local_address(&shell.ring)?.ip());
     Circumstances {
         sender,
         requested: None,
         client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",
+        server_address: bound.or_else(local),
         // With port 0 the kernel has chosen the port.
         port: address.and_then(Address::port).filter(|port| *port != 0),
         handshake: request.origin.handshake(),

@@ -14,7 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use http::{Framing, Target};
+use http::Target;
 
 use super::Router;
 use super::admit::circumstances;
@@ -50,9 +50,7 @@ impl Router {
                 ..circumstances(shell, request, serving)
             };
             let mut environment = Environment::new(head, &circumstances);
-            if let Framing::Length(length) = head.framing {
-                environment.set_content_length(length);
-            }
+            environment.announce_content(head);
             let mount = serving.prefix(id);
             let path = [name, &path_info(head.target, mount, name)].concat();
             let script =
