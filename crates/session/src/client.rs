@@ -1,6 +1,7 @@
 //! The client of a connection or a request: its address, as access rules, limits and logs know it, and the scheme that it
 //! has asked for.
 
+use core::iter;
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct Sender {
     pub own_scheme: Scheme,
     /// The scheme that the client has asked for, if the peer is believed and says it.
     pub told_scheme: Option<Scheme>,
+    /// True if `Forwarded` names another scheme than the one that the client is taken to have asked for.
+    pub is_contradicted: bool,
 }
 
 impl Sender {
@@ -106,12 +109,14 @@ impl Proxies {
     /// Returns the sender of a request, on a connection of this peer with this scheme.
     pub fn sender_of(&self, peer: Option<IpAddr>, own_scheme: Scheme, head: &Head<'_>) -> Sender {
         let client = self.client_of(peer, head);
+        let told_scheme = self.told_scheme(peer, head);
         Sender {
             peer,
             is_trusted: self.trusts(peer),
             client: client.unwrap_or(peer),
             own_scheme,
-            told_scheme: self.told_scheme(peer, head),
+            told_scheme,
+            is_contradicted: told_scheme.is_some() && self.contradicts(head, told_scheme),
         }
     }
 
@@ -124,6 +129,23 @@ impl Proxies {
         let trusts = |address| self.addresses.contains(address);
         let (forwarded, others) = (lines(head, b"Forwarded"), head.lines(Field::XForwardedFor));
         forwarded::scheme(forwarded, others, lines(head, b"X-Forwarded-Proto"), trusts)
+    }
+
+    /// Returns true if `Forwarded` of a proxy that is believed names a scheme, and another than this one.
+    fn contradicts(&self, head: &Head<'_>, scheme: Option<Scheme>) -> bool {
+        let trusts = |address| self.addresses.contains(address);
+        let forwarded = lines(head, b"Forwarded");
+        let named = forwarded::scheme(forwarded, iter::empty(), iter::empty(), trusts);
+        named.is_some() && named != scheme
+    }
+
+    /// Returns the host, perhaps with a port, that the client has asked for, if this peer is a proxy that is believed,
+    /// and says it in `Forwarded`.
+    pub fn told_host<'a>(&self, peer: Option<IpAddr>, head: &Head<'a>) -> Option<&'a [u8]> {
+        if !self.trusts(peer) {
+            return None;
+        }
+        forwarded::host(lines(head, b"Forwarded"), |address| self.addresses.contains(address))
     }
 }
 
@@ -169,6 +191,28 @@ mod tests {
             assert_eq!(found, (address(client), scheme), "{peer} {fields}");
             assert_eq!((sender.peer, sender.own_scheme), (address(peer), own));
             assert_eq!(sender.is_trusted, peer != "192.0.2.1");
+        }
+    }
+
+    #[test]
+    fn forwarded_contradicts_if_it_names_another_scheme_than_the_one_that_counts() {
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        let proxies = Proxies::new(&["10.0.0.0/8".parse().unwrap()]);
+        for (peer, forwarded, proto, is_contradicted, host) in [
+            ("10.0.0.1", "for=1.1.1.1;proto=https;host=a", "http", true, Some("a")),
+            ("10.0.0.1", "for=1.1.1.1;proto=http", "https", false, None),
+            ("10.0.0.1", "for=1.1.1.1;proto=https", "https", false, None),
+            ("10.0.0.1", "for=1.1.1.1", "https", false, None),
+            ("192.0.2.1", "for=1.1.1.1;proto=https;host=a", "http", false, None),
+        ] {
+            let text = format!(
+                "GET / HTTP/1.1\r\nHost: h\r\nForwarded: {forwarded}\r\nX-Forwarded-Proto: {proto}\r\n\r\n"
+            );
+            let (request, _) = http1::parse(text.as_bytes(), &Limits::DEFAULT).unwrap().unwrap();
+            let sender = proxies.sender_of(address(peer), Scheme::Http, &request.head);
+            assert_eq!(sender.is_contradicted, is_contradicted, "{forwarded} {proto}");
+            let told = proxies.told_host(address(peer), &request.head);
+            assert_eq!(told, host.map(str::as_bytes), "{forwarded}");
         }
     }
 }

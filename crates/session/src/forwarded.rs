@@ -6,6 +6,8 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
+use http::bytes;
+
 /// The scheme of the URL in a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
@@ -66,7 +68,7 @@ pub fn client<'a>(
     x_forwarded_for: impl Iterator<Item = &'a [u8]>,
     trusts: impl Fn(IpAddr) -> bool,
 ) -> Result<Option<IpAddr>, Conflict> {
-    let mut walk = Walk { client: None, scheme: None, behind: 0, trusts: &trusts };
+    let mut walk = Walk::new(&trusts);
     forwarded.for_each(|line| walk.read_forwarded(line));
     let by_forwarded = walk.client.take();
     x_forwarded_for.for_each(|line| walk.read_list(line));
@@ -94,7 +96,7 @@ pub fn scheme<'a>(
     x_forwarded_proto: impl Iterator<Item = &'a [u8]>,
     trusts: impl Fn(IpAddr) -> bool,
 ) -> Option<Scheme> {
-    let mut walk = Walk { client: None, scheme: None, behind: 0, trusts: &trusts };
+    let mut walk = Walk::new(&trusts);
     forwarded.for_each(|line| walk.read_forwarded(line));
     let by_forwarded = walk.scheme.take();
     (walk.client, walk.behind) = (None, 0);
@@ -112,6 +114,18 @@ pub fn scheme<'a>(
     }
 }
 
+/// Returns the host and the port that the [client](fn@client) has requested, from the lines of `Forwarded` of a trusted
+/// peer; `None` if they do not say. It is the host of the hop that names the client.
+pub fn host<'a>(
+    forwarded: impl Iterator<Item = &'a [u8]>,
+    trusts: impl Fn(IpAddr) -> bool,
+) -> Option<&'a [u8]> {
+    let mut walk = Walk::new(&trusts);
+    forwarded.for_each(|line| walk.read_forwarded(line));
+    let is_plain = |byte: &u8| bytes::is(*byte, bytes::HOST) || b":[]".contains(byte);
+    walk.host.filter(|host| !host.is_empty() && host.iter().all(is_plain))
+}
+
 /// Returns true if a line of `Forwarded` has no fault, such as an open quote that hides later elements.
 pub fn is_sound(mut line: &[u8]) -> bool {
     while let Some((_, behind)) = element(line) {
@@ -124,41 +138,48 @@ pub fn is_sound(mut line: &[u8]) -> bool {
 }
 
 /// The hops of a list, from the first to the last.
-struct Walk<'t, T> {
+struct Walk<'t, 'a, T> {
     /// The client, if no hop follows; `None` if the following hop is the client.
     client: Option<IpAddr>,
     /// The scheme that the hop of the client names.
     scheme: Option<Scheme>,
+    /// The host that the hop of the client names.
+    host: Option<&'a [u8]>,
     /// The number of hops behind that of the client.
     behind: usize,
     trusts: &'t T,
 }
 
-impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
+impl<'t, 'a, T: Fn(IpAddr) -> bool> Walk<'t, 'a, T> {
+    const fn new(trusts: &'t T) -> Self {
+        Self { client: None, scheme: None, host: None, behind: 0, trusts }
+    }
+
     /// Adds the next hop. A hop without an address ends the list.
-    fn add(&mut self, Hop { address, scheme }: Hop) {
+    fn add(&mut self, Hop { address, scheme, host }: Hop<'a>) {
         match address {
             Some(address) if (self.trusts)(address) && self.client.is_some() => self.behind += 1,
             _ => {
                 self.client = address;
                 self.scheme = scheme;
+                self.host = host;
                 self.behind = 0;
             }
         }
     }
 
     /// Reads addresses.
-    fn read_list(&mut self, line: &[u8]) {
+    fn read_list(&mut self, line: &'a [u8]) {
         for hop in line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             if !hop.is_empty() {
-                self.add(Hop { address: node(hop), scheme: None });
+                self.add(Hop { address: node(hop), ..Hop::default() });
             }
         }
     }
 
     /// Reads `forwarded-element`s. The text after a fault of the syntax is a hop without an address: the fault may be
     /// an open quote that hides the entries of a proxy.
-    fn read_forwarded(&mut self, mut rest: &[u8]) {
+    fn read_forwarded(&mut self, mut rest: &'a [u8]) {
         loop {
             match element(rest) {
                 None => return self.add(Hop::default()),
@@ -176,20 +197,22 @@ impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
     }
 }
 
-/// A hop of a list: the address of the sender of the request, and the scheme of the request, as far as the hop names
-/// them.
+/// A hop of a list: the address of the sender of the request, and the scheme and the host of the request, as far as the
+/// hop names them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hop {
+struct Hop<'a> {
     address: Option<IpAddr>,
     scheme: Option<Scheme>,
+    host: Option<&'a [u8]>,
 }
 
 /// Reads one `forwarded-element`: its hop, if it is not empty, and the text after its comma. `None` if its syntax is
 /// wrong.
-fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
+fn element(text: &[u8]) -> Option<(Option<Hop<'_>>, Option<&[u8]>)> {
     let mut rest = text.trim_ascii_start();
     let mut address = None;
     let mut scheme = None;
+    let mut host = None;
     let mut is_empty = true;
     loop {
         if !matches!(rest.first(), None | Some(b',' | b';')) {
@@ -201,12 +224,15 @@ fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
             if name.eq_ignore_ascii_case(b"for") && address.replace(node(value)).is_some() {
                 return None;
             }
+            if name.eq_ignore_ascii_case(b"host") && host.replace(value).is_some() {
+                return None;
+            }
             if name.eq_ignore_ascii_case(b"proto") && scheme.replace(Scheme::of(value)).is_some() {
                 return None;
             }
         }
         let hop = || {
-            let hop = Hop { address: address.flatten(), scheme: scheme.flatten() };
+            let hop = Hop { address: address.flatten(), scheme: scheme.flatten(), host };
             (!is_empty).then_some(hop)
         };
         match rest.split_first() {
@@ -393,6 +419,24 @@ mod tests {
         ] {
             let context = format!("{forwarded:?} {addresses:?} {schemes:?}");
             assert_eq!(found(forwarded, addresses, schemes), expected, "{context}");
+        }
+    }
+
+    #[test]
+    fn the_host_is_that_of_the_hop_of_the_client() {
+        for (lines, expected) in [
+            (&["proto=https;host=\"e.org:8443\""][..], Some("e.org:8443")),
+            (&["for=192.0.2.1;Host=e.org, for=10.0.0.1;host=inner"], Some("e.org")),
+            (&["for=192.0.2.1, for=10.0.0.1;host=inner"], None),
+            (&["for=9.9.9.9;host=forged", "for=192.0.2.1;host=\"[::1]:80\""], Some("[::1]:80")),
+            (&["host=a;host=b"], None),
+            (&["host=\"\""], None),
+            (&["host=\"a b\""], None),
+            (&["host=\"a\\\"b\""], None),
+            (&[], None),
+        ] {
+            let found = host(lines.iter().map(|line| line.as_bytes()), trusts);
+            assert_eq!(found, expected.map(str::as_bytes), "{lines:?}");
         }
     }
 

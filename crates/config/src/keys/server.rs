@@ -146,7 +146,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               trusted proxy names. The scheme that a trusted proxy reports (`X-Forwarded-Proto`, or `proto` of \
               `Forwarded`) is the scheme of the request: for programs and applications (`HTTPS`, `REQUEST_SCHEME`), \
               upstreams, `$scheme`, `https` and `hsts`. `SERVER_PORT` has the port of `X-Forwarded-Port`, of \
-              `X-Forwarded-Host` or of the scheme; if a client is no trusted proxy, these fields of its requests are \
+              `X-Forwarded-Host`, of `host` of `Forwarded`, of a `Host` with another port than the listener's, or of the \
+              scheme; if a client is no trusted proxy, these fields of its requests are \
               left out. A request whose fields name different clients is answered 400.",
         read: |draft, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));

@@ -52,6 +52,8 @@ pub struct Environment {
 pub struct Circumstances<'a> {
     /// The sender of the request.
     pub sender: Sender,
+    /// The host that the client has asked for, if a trusted proxy names it in `Forwarded`.
+    pub told_host: Option<&'a [u8]>,
     /// The path and the query that the client has requested, if the request is for what its page includes.
     pub requested: Option<&'a [u8]>,
     /// The port of the client, if it is known.
@@ -105,7 +107,7 @@ impl Environment {
         let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
         let sender = circumstances.sender;
         let scheme = sender.scheme();
-        let outer = if sender.is_trusted { outer_port(head, sender.told_scheme) } else { None };
+        let outer = if sender.is_trusted { outer_port(head, circumstances) } else { None };
         let port = outer.or(circumstances.port).or(port).unwrap_or_else(|| scheme.port());
         // Of a Unix socket nginx says the same.
         let client = sender.client.map(|client| client.to_canonical().to_string());
@@ -301,8 +303,8 @@ fn is_by_proxies(name: &[u8]) -> bool {
 }
 
 /// The port of the URL that the client of a trusted proxy has requested, if the proxy gives it: as a field, in the
-/// host, or by the scheme.
-fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
+/// host, or by the scheme. A `Host` with the port of the listener is the proxy's own, which names samum.
+fn outer_port(head: &Head<'_>, circumstances: &Circumstances<'_>) -> Option<u16> {
     let single = |wanted: &'static [u8]| {
         let is_it = move |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(wanted);
         let mut lines = head.fields().filter(is_it).map(|(_, value)| value);
@@ -312,12 +314,13 @@ fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
     if let Some(port @ 1..) = port.and_then(|port| u16::try_from(port).ok()) {
         return Some(port);
     }
-    let default = scheme.map(Scheme::port);
-    match single(b"X-Forwarded-Host") {
+    let default = circumstances.sender.told_scheme.map(Scheme::port);
+    match single(b"X-Forwarded-Host").or(circumstances.told_host) {
         Some(host) => split_host(host).1.or(default),
-        None => {
-            default.map(|default| split_host(head.host().unwrap_or_default()).1.unwrap_or(default))
-        }
+        None => default.map(|default| {
+            let port = split_host(head.host().unwrap_or_default()).1;
+            port.filter(|port| Some(*port) != circumstances.port).unwrap_or(default)
+        }),
     }
 }
 

@@ -14,7 +14,7 @@
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `X-Request-Id` | the id of the request: that of a trusted proxy, or one that is made |
 //! | `Via` | continued, with a comment if the request is one for what a page includes |
-//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
+//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too. All name the scheme that counts |
 //! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
 //! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
@@ -56,6 +56,8 @@ pub struct Forwarding<'a> {
     pub authority: &'a [u8],
     /// The sender of the request.
     pub sender: Sender,
+    /// The host that the client has asked for, if a trusted proxy names it in `Forwarded`.
+    pub told_host: Option<&'a [u8]>,
     /// True if it is for what a page includes.
     pub is_include: bool,
     /// The fields that the route sets or leaves out, if there are some.
@@ -421,11 +423,10 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         let mut lines = lines_of(name);
         lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
     };
-    let host =
-        of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
+    let host = of_proxy(b"X-Forwarded-Host").or(how.told_host).or_else(|| head.host());
+    let host = host.filter(|host| !host.is_empty());
     let own = how.sender.own_scheme.name().as_bytes();
     let told = how.sender.scheme().name().as_bytes();
-    let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(told);
 
     let client = how.sender.client.filter(|client| Some(*client) != how.sender.peer);
 
@@ -452,7 +453,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         push_line(to, b"X-Forwarded-Host", host);
     }
     if !how.replaces(b"X-Forwarded-Proto") {
-        push_line(to, b"X-Forwarded-Proto", scheme);
+        push_line(to, b"X-Forwarded-Proto", told);
     }
 
     if how.replaces(b"Forwarded") {
@@ -461,13 +462,15 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     to.extend_from_slice(b"Forwarded: ");
     let list_at = to.len();
     let is_sound = |value: &&[u8]| !value.is_empty() && forwarded::is_sound(value);
-    for value in lines_of(b"Forwarded").filter(is_sound) {
+    // A list with another scheme than the one that counts begins anew.
+    let is_kept = !how.sender.is_contradicted;
+    for value in lines_of(b"Forwarded").filter(|value| is_kept && is_sound(value)) {
         to.extend_from_slice(value);
         to.extend_from_slice(b", ");
     }
     let is_first = to.len() == list_at;
     if let Some(client) = client.filter(|_| is_first) {
-        push_element(Some(client), host, scheme, to);
+        push_element(Some(client), host, told, to);
         to.extend_from_slice(b", ");
     }
     // A peer that stands for its client uses the scheme that it names.

@@ -37,11 +37,13 @@ const SENDER: Sender = Sender {
     client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
     own_scheme: Scheme::Http,
     told_scheme: None,
+    is_contradicted: false,
 };
 
 fn circumstances() -> Circumstances<'static> {
     Circumstances {
         sender: SENDER,
+        told_host: None,
         requested: None,
         client_port: Some(4711),
         server_name: "default",
@@ -235,11 +237,23 @@ fn a_trusted_proxy_says_what_its_client_has_asked_for() {
         let found = ["HTTPS", "REQUEST_SCHEME", "SERVER_PORT"].map(value);
         assert_eq!(found, expected, "{scheme:?} {fields:?}");
     }
-    let sender = Sender { told_scheme: https, is_trusted: true, ..SENDER };
-    let all = Circumstances { sender, ..circumstances() };
-    let lines = environment("GET / HTTP/1.1\nHost: a:81\nX-Forwarded-Proto: https", &all, SCRIPT);
-    assert!(lines.contains(&"SERVER_PORT=81".to_owned()), "{lines:?}");
-    assert!(lines.contains(&"HTTP_X_FORWARDED_PROTO=https".to_owned()), "{lines:?}");
+    for (told_host, fields, port) in [
+        (None, "Host: a:81", "81"),
+        // The proxy has written its own name for samum.
+        (None, "Host: 127.0.0.1:8080", "443"),
+        (Some("e.org:8443"), "Host: 127.0.0.1:8080", "8443"),
+        (Some("e.org:8443"), "Host: a:81", "8443"),
+        (Some("e.org"), "Host: a:81", "443"),
+        (Some("e.org:8443"), "Host: a:81\nX-Forwarded-Host: b:444", "444"),
+    ] {
+        let sender = Sender { told_scheme: https, is_trusted: true, ..SENDER };
+        let told_host = told_host.map(str::as_bytes);
+        let all = Circumstances { sender, told_host, ..circumstances() };
+        let request = format!("GET / HTTP/1.1\n{fields}\nX-Forwarded-Proto: https");
+        let lines = environment(&request, &all, SCRIPT);
+        assert!(lines.contains(&format!("SERVER_PORT={port}")), "{fields}: {lines:?}");
+        assert!(lines.contains(&"HTTP_X_FORWARDED_PROTO=https".to_owned()), "{lines:?}");
+    }
 }
 
 #[test]

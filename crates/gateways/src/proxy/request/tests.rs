@@ -13,11 +13,13 @@ pub(in super::super) const SENDER: Sender = Sender {
     client: Some(PEER),
     own_scheme: Scheme::Http,
     told_scheme: None,
+    is_contradicted: false,
 };
 pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     prefix: b"/",
     authority: b"server:9000",
     sender: SENDER,
+    told_host: None,
     is_include: false,
     fields: None,
     handshake: None,
@@ -311,12 +313,28 @@ fn rfc9110_7_6_3_each_server_adds_itself_to_via() {
     assert_eq!(values_of(&sent(received, &HOW), "Via"), ["1.0 a, 2 b", "1.1 c", "1.1 samum"]);
 }
 
+/// A trusted proxy whose client has asked for `http`.
+fn told_http() -> Sender {
+    Sender { is_trusted: true, told_scheme: Some(Scheme::Http), ..SENDER }
+}
+
+#[test]
+fn the_host_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
+    let how = Forwarding { sender: told_http(), told_host: Some(b"e.org:81"), ..HOW };
+    for (field, expected) in [("", "e.org:81"), ("X-Forwarded-Host: x\r\n", "x")] {
+        let received = format!("GET / HTTP/1.1\r\nHost: h\r\n{field}\r\n");
+        assert_eq!(values_of(&sent(&received, &how), "X-Forwarded-Host"), [expected]);
+    }
+}
+
 #[test]
 fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
     let by = |sender| Forwarding { sender, ..HOW };
     let https = Sender { is_trusted: true, told_scheme: Some(Scheme::Https), ..SENDER };
     let client: IpAddr = "2001:db8::1".parse().unwrap();
     let named = by(Sender { client: Some(client), ..https });
+    let contradicted = by(Sender { client: Some(client), is_contradicted: true, ..told_http() });
+    let plain = by(Sender { client: Some(client), ..told_http() });
     let https = by(https);
     let sealed = by(Sender { own_scheme: Scheme::Https, ..SENDER });
     for (how, fields, proto, forwarded) in [
@@ -335,6 +353,27 @@ fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
             "for=\"[2001:db8::1]\";host=h;proto=https, for=192.0.2.7;host=h;proto=http",
         ),
         (sealed, "X-Forwarded-Proto: http", "https", "for=192.0.2.7;host=h;proto=https"),
+        // RFC 7239 §4 has one scheme for each element, and the other field has the scheme that counts.
+        (
+            named,
+            "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https, http",
+            "https",
+            "for=\"[2001:db8::1]\";host=h;proto=https, for=192.0.2.7;host=h;proto=http",
+        ),
+        (https, "X-Forwarded-Proto: junk", "https", "for=192.0.2.7;host=h;proto=https"),
+        // The two fields differ, so the scheme is `http`.
+        (
+            plain,
+            "X-Forwarded-Proto: https\r\nForwarded: for=\"[2001:db8::1]\";proto=http",
+            "http",
+            "for=\"[2001:db8::1]\";proto=http, for=192.0.2.7;host=h;proto=http",
+        ),
+        (
+            contradicted,
+            "X-Forwarded-Proto: http\r\nForwarded: for=\"[2001:db8::1]\";proto=https",
+            "http",
+            "for=\"[2001:db8::1]\";host=h;proto=http, for=192.0.2.7;host=h;proto=http",
+        ),
         (
             HOW,
             "X-Forwarded-Proto: https\r\nForwarded: proto=https",
@@ -412,6 +451,8 @@ fn rfc7239_the_origin_is_told() {
     let trusted = Sender { is_trusted: true, ..SENDER };
     let client: IpAddr = "2001:db8::1".parse().unwrap();
     let named = by(Sender { client: Some(client), ..trusted });
+    let secure = Sender { client: Some(client), told_scheme: Some(Scheme::Https), ..trusted };
+    let secure = by(secure);
     let trusted = by(trusted);
     let unix = by(Sender { peer: None, client: None, ..SENDER });
     let own = "for=192.0.2.7;host=h;proto=http";
@@ -426,7 +467,7 @@ fn rfc7239_the_origin_is_told() {
         ),
         // The lists of a trusted proxy are continued, in one line.
         (
-            named,
+            secure,
             "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Host: x\r\n\
              X-Forwarded-Proto: https\r\nForwarded: for=\"[2001:db8::1]\"\r\nForwarded: for=_x\r\n",
             (
@@ -438,7 +479,7 @@ fn rfc7239_the_origin_is_told() {
         ),
         // A list that it has not sent begins with the client.
         (
-            named,
+            secure,
             "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https\r\n",
             (
                 "2001:db8::1, 192.0.2.7",

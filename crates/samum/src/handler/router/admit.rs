@@ -91,6 +91,19 @@ pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving)
     serving.snapshot.proxies().sender_of(peer, request.origin.scheme(), request.head)
 }
 
+/// The host that the client of a request has asked for, as a trusted proxy reports it in `Forwarded`.
+pub(super) fn told_host<'a>(
+    shell: &Shell,
+    request: &Request<'a>,
+    serving: &Serving,
+) -> Option<&'a [u8]> {
+    let proxies = serving.snapshot.proxies();
+    if proxies.is_empty() {
+        return None;
+    }
+    proxies.told_host(request.origin.client_address(&shell.ring), request.head)
+}
+
 /// The scheme that the client of a request has asked for, as a trusted proxy reports it.
 pub(super) fn told_scheme(
     shell: &Shell,
@@ -159,6 +172,7 @@ pub(super) fn circumstances<'a>(
     let local = || Some(request.origin.local_address(&shell.ring)?.ip());
     Circumstances {
         sender,
+        told_host: told_host(shell, request, serving),
         requested: None,
         client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",

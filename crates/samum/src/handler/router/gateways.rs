@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::{Method, Status};
 
 use super::Router;
-use super::admit::{admit, circumstances, request_id, sender_of};
+use super::admit::{admit, circumstances, request_id, sender_of, told_host};
 use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
@@ -100,6 +100,7 @@ impl Router {
                 prefix: serving.prefix(id),
                 authority: b"localhost",
                 sender,
+                told_host: told_host(shell, request, serving),
                 is_include,
                 fields: Some(&serving.route(id).request_headers)
                     .filter(|fields| !fields.is_empty()),
