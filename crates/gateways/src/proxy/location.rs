@@ -31,14 +31,16 @@ impl Mapping<'_> {
     /// The `Location` for the client; `None` if it stays the same.
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
-        let plain = start.strip_prefix(b"http://");
-        let secure = start.strip_prefix(b"https://");
+        let plain = without(b"http://", start);
+        let secure = without(b"https://", start);
+        // A URL without a scheme has that of the server.
+        let bare = start.strip_prefix(b"//");
         let (own, other) = match self.server.protocol {
             Protocol::Https => (secure, plain),
             Protocol::Http | Protocol::Fastcgi => (plain, secure),
         };
         // Without a port, a URL with the other scheme is about another server.
-        let named = own.or_else(|| other.filter(|authority| names_port(authority)));
+        let named = own.or(bare).or_else(|| other.filter(|authority| names_port(authority)));
         if named.is_some_and(|authority| self.is_server(authority)) {
             let path =
                 if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
@@ -46,8 +48,9 @@ impl Mapping<'_> {
             // A browser takes the name after two slashes for a host.
             return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
         }
+        let authority = plain.or(secure).or(bare);
         let is_of_client =
-            plain.or(secure).is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
+            authority.is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
         let is_path = start.is_empty() && !matches!(path.get(1), Some(b'/' | b'\\'));
         if !is_of_client && !is_path {
             return None;
@@ -86,15 +89,24 @@ fn names_port(authority: &[u8]) -> bool {
     port.len() < authority.len() && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
 }
 
-/// A URL in two parts: scheme and authority, if it has both, and the rest.
+/// The rest of a URL that begins with this scheme, in whatever case (RFC 3986 §3.1).
+fn without<'a>(scheme: &[u8], url: &'a [u8]) -> Option<&'a [u8]> {
+    let (start, rest) = url.split_at_checked(scheme.len())?;
+    start.eq_ignore_ascii_case(scheme).then_some(rest)
+}
+
+/// A URL in two parts: authority with the scheme or the slashes before it, if it has an authority, and the rest.
 fn split(url: &[u8]) -> (&[u8], &[u8]) {
-    let Some(colon) = url.windows(3).position(|three| three == b"://") else { return (b"", url) };
-    let is_scheme = url[..colon].iter().all(u8::is_ascii_alphanumeric);
-    if !is_scheme {
-        return (b"", url);
-    }
-    let end = url[colon + 3..].iter().position(|byte| b"/?#\\".contains(byte));
-    url.split_at(end.map_or(url.len(), |end| colon + 3 + end))
+    let colon = match url {
+        [b'/', b'/', ..] => None,
+        _ => match url.windows(3).position(|three| three == b"://") {
+            Some(colon) if url[..colon].iter().all(u8::is_ascii_alphanumeric) => Some(colon),
+            _ => return (b"", url),
+        },
+    };
+    let begin = colon.map_or(2, |colon| colon + 3);
+    let end = url[begin..].iter().position(|byte| b"/?#\\".contains(byte));
+    url.split_at(end.map_or(url.len(), |end| begin + end))
 }
 
 #[cfg(test)]
@@ -121,6 +133,14 @@ mod tests {
             ("http://10.0.0.1:9000", Some("/")),
             ("http://10.0.0.1:9000?q", Some("/?q")),
             ("http://10.0.0.1:9000/a/b?c=http://d#e", Some("/a/b?c=http://d#e")),
+            ("HTTP://10.0.0.1:9000/a", Some("/a")),
+            ("hTTpS://10.0.0.1:9000/a", Some("/a")),
+            ("//10.0.0.1:9000/a", Some("/a")),
+            ("//10.0.0.1:9000", Some("/")),
+            ("//10.0.0.1:9000?q=a://b", Some("/?q=a://b")),
+            ("//10.0.0.1:9001/a", None),
+            ("///10.0.0.1:9000/a", None),
+            ("http:////10.0.0.1:9000/a", None),
             ("http://10.0.0.1:9001/", None),
             ("http://10.0.0.1/", None),
             ("https://10.0.0.1:9000/a", Some("/a")),
@@ -142,6 +162,7 @@ mod tests {
         let names = [
             ("http://APP.local/x", Some("/x")),
             ("http://app.local:80/x", Some("/x")),
+            ("//app.local/x", Some("/x")),
             ("https://app.local:80/x", Some("/x")),
             // Another server than the upstream answers there.
             ("https://app.local/x", None),
@@ -181,6 +202,11 @@ mod tests {
             ("http://10.0.0.1:9000/other", Some("/other")),
             ("http://Example.org:8080/v1/a", Some("http://Example.org:8080/api/a")),
             ("https://example.org:8080/v1/a", Some("https://example.org:8080/api/a")),
+            ("HTTP://10.0.0.1:9000/v1/a", Some("/api/a")),
+            ("//10.0.0.1:9000/v1/a", Some("/api/a")),
+            ("//Example.org:8080/v1/a", Some("//Example.org:8080/api/a")),
+            ("HTTPS://example.org:8080/v1/a", Some("HTTPS://example.org:8080/api/a")),
+            ("//example.org/v1/a", None),
             ("http://example.org/v1/a", None),
             ("http://example.org:8080", None),
             ("ftp://example.org:8080/v1/a", None),
@@ -200,6 +226,8 @@ mod tests {
             "http://10.0.0.1:9000/\\evil.example",
             "http://10.0.0.1:9000\\evil.example",
             "http://10.0.0.1:9000/v1//evil.example",
+            "//10.0.0.1:9000//evil.example",
+            "//10.0.0.1:9000\\evil.example",
             "/v1//evil.example",
             "/v1/\\evil.example",
             "//evil.example/v1/",
