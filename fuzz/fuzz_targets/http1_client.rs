@@ -82,6 +82,7 @@ fn run(stream: &[u8], heads: u8, piece: usize) -> Vec<String> {
             Event::Trailer(name, _) => {
                 assert!(!name.is_empty() && framing == Framing::Chunked);
             }
+            Event::NoTrailers => assert_eq!(framing, Framing::Chunked),
             Event::BodyEnd => {
                 if let Framing::Length(length) = framing {
                     assert_eq!(content.len() as u64, length);

@@ -754,6 +754,7 @@ pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
     head_bytes_max: 32 * 1024,
     fields_max: 4096,
     body_bytes_max: u64::MAX,
+    chunk_line_bytes_max: 4 * 1024,
     ..http1::Limits::DEFAULT
 };
 

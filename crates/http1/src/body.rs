@@ -66,6 +66,8 @@ pub(crate) enum Decoded<'a> {
     Data(&'a [u8]),
     /// A field of the trailer section: name and value.
     Trailer(&'a [u8], &'a [u8]),
+    /// The trailer section of a response is too long, and its fields are to be left out. The end follows.
+    NoTrailers,
     /// The end of the body.
     End,
 }
@@ -205,7 +207,15 @@ impl Decoder {
                         Ok(Some(Line::End { next })) => (next, Some(Decoded::End)),
                         Err(error) => {
                             let read = || tolerant::trailer(rest, *bytes_left);
-                            match tolerate(error, &mut is_odd, read)? {
+                            let line = tolerate(error, &mut is_odd, read);
+                            // The content is whole. No further response is read behind the section.
+                            if matches!(&line, Err(error) if error.status == TRAILERS_TOO_LONG)
+                                && is_odd.is_some()
+                            {
+                                self.state = State::Length { remaining: 0 };
+                                return Ok((input.len(), Decoded::NoTrailers));
+                            }
+                            match line? {
                                 None => return Ok((at, Decoded::Partial)),
                                 Some((next, is_end)) => (next, is_end.then_some(Decoded::End)),
                             }
@@ -256,6 +266,8 @@ fn tolerate<T>(
     read()
 }
 
+/// The status of the [fault](chunk::trailer) of a trailer section that is too long.
+const TRAILERS_TOO_LONG: Status = Status::HeaderFieldsTooLarge;
 const TOO_LONG: Reject = Reject::new(Status::ContentTooLarge, "a body that is too long");
 
 fn found(data: &[u8]) -> Decoded<'_> {

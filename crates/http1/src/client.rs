@@ -45,7 +45,7 @@ pub const INTERIM_MAX: u8 = 16;
 ///         Event::Interim(_) => {}
 ///         Event::Response(response) => assert_eq!(response.status, Status::Ok),
 ///         Event::Body(bytes) => body.extend_from_slice(bytes),
-///         Event::Trailer(..) => {}
+///         Event::Trailer(..) | Event::NoTrailers => {}
 ///         Event::BodyEnd => break,
 ///         Event::Partial | Event::Closed | Event::Faulty(_) => panic!("{event:?}"),
 ///     }
@@ -76,6 +76,9 @@ pub enum Event<'a> {
     Body(&'a [u8]),
     /// A field of the trailer section behind a chunked body, name and value: before the end of the body.
     Trailer(&'a [u8], &'a [u8]),
+    /// The trailer section is longer than `trailer_bytes_max`. All its fields are to be left out, also those that came
+    /// before. The content is whole: the end of the body follows, and then the connection is closed.
+    NoTrailers,
     /// The end of the body. A response without a body has none.
     BodyEnd,
     /// The server broke the protocol or a limit: close the connection.
@@ -249,6 +252,7 @@ impl Connection {
                     Decoded::Partial => Event::Partial,
                     Decoded::Data(data) => Event::Body(data),
                     Decoded::Trailer(name, value) => Event::Trailer(name, value),
+                    Decoded::NoTrailers => Event::NoTrailers,
                     Decoded::End => {
                         self.state = if *last { State::Closed } else { State::Idle };
                         Event::BodyEnd

@@ -26,7 +26,8 @@ pub struct Limits {
     pub body_bytes_max: u64,
     /// The bytes of one chunk-size line with its extensions and line end. A longer line is a 400.
     pub chunk_line_bytes_max: usize,
-    /// The bytes of the trailer section with the empty line that ends it. A longer section is a 431.
+    /// The bytes of the trailer section with the empty line that ends it. A longer section is a 431. If the
+    /// section of a response is longer, its fields are left out.
     pub trailer_bytes_max: usize,
 }
 

@@ -208,6 +208,7 @@ impl Connection {
                     Decoded::Partial => Event::Partial,
                     Decoded::Data(data) => Event::Body(data),
                     Decoded::Trailer(name, value) => Event::Trailer(name, value),
+                    Decoded::NoTrailers => unreachable!("a request is refused for its trailers"),
                     Decoded::End => {
                         self.state = if *last { State::Closed } else { State::ExpectHead };
                         Event::BodyEnd

@@ -105,8 +105,8 @@ pub(crate) fn add<'a>(
     Ok(())
 }
 
-/// Reads a chunk-size that is followed by spaces, or by LF without CR: the size, and the length of the line. `None` if
-/// more bytes are needed.
+/// Reads a chunk-size that is followed by spaces, or by LF without CR, or that has many leading zeros: the size, and the
+/// length of the line. `None` if more bytes are needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Reject> {
@@ -115,11 +115,19 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
     within(input, limits.chunk_line_bytes_max, too_long, |view| {
         let Some((line, next)) = whole_line(view, 0)? else { return Ok(None) };
         let digits_end = bytes::skip(line, 0, HEX);
+        let zeros = line[..digits_end].iter().take_while(|byte| **byte == b'0').count();
+        let extension = bytes::trim(&line[digits_end..]);
         // The end of an extension with LF in it is disputed.
-        if !(1..=DIGITS_MAX).contains(&digits_end) || !bytes::trim(&line[digits_end..]).is_empty() {
+        let ends_with_cr = next - line.len() == 2;
+        let is_plain = bytes::skip_value(extension, 0) == extension.len();
+        let is_extension = extension.starts_with(b";") && is_plain && ends_with_cr;
+        if digits_end == 0
+            || digits_end - zeros > DIGITS_MAX
+            || !(extension.is_empty() || is_extension)
+        {
             return Err(Reject::bad("a malformed chunk-size"));
         }
-        let digits = line[..digits_end].iter().filter_map(|&byte| bytes::hex_digit(byte));
+        let digits = line[zeros..digits_end].iter().filter_map(|&byte| bytes::hex_digit(byte));
         Ok(Some((digits.fold(0, |size, digit| size << 4 | u64::from(digit)), next)))
     })
 }

@@ -245,6 +245,7 @@ impl Check {
                 | Event::Closed
                 | Event::Body(_)
                 | Event::Trailer(..)
+                | Event::NoTrailers
                 | Event::BodyEnd => return None,
             };
             if outcome.is_some() {

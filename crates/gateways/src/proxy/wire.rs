@@ -64,6 +64,8 @@ pub(super) enum Heard<'a> {
     Content(&'a [u8]),
     /// A field of the trailer section for the client: name and value.
     Trailer(&'a [u8], &'a [u8]),
+    /// The trailer section is too long for the client to get it.
+    NoTrailers,
     /// More of a text for the operator.
     Text(&'a [u8]),
     /// The end of the response.
@@ -342,6 +344,7 @@ impl Http {
                 true => Heard::Trailer(name, value),
                 false => Heard::Nothing,
             },
+            Event::NoTrailers => Heard::NoTrailers,
             Event::BodyEnd => Heard::End,
             Event::Faulty(fault) => Heard::Faulty(fault.reason),
         };

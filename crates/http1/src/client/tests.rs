@@ -55,6 +55,7 @@ fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usiz
             Event::Trailer(name, value) => {
                 happened.push(format!("{}: {}", name.escape_ascii(), value.escape_ascii()));
             }
+            Event::NoTrailers => happened.push("no trailers".to_string()),
             Event::BodyEnd => happened.push(format!("end {:?}", core::mem::take(&mut content))),
             Event::Faulty(fault) => {
                 assert!(connection.is_closed());
@@ -173,6 +174,14 @@ fn rfc9112_2_2_odd_lines_are_understood_and_end_the_connection() {
         ("5\r\nhello\r\n0\r\nA: b\r\n c\r\nD: e\r\n\r\n", &["D: e"]),
         ("5\r\nhello\r\n0\r\nA : b\r\nD: e\r\n\r\n", &["D: e"]),
         ("5\r\nhello\r\n0\r\nA: b\nD: \x01\r\n: f\r\n\r\n", &[]),
+        // Leading zeros change nothing.
+        (&format!("{0}5\r\nhello\r\n{0}\r\n\r\n", "0".repeat(200)), &[]),
+        (&format!("{0}5;a=b\r\nhello\r\n0\r\n\r\n", "0".repeat(20)), &[]),
+        // The content is whole, whatever follows.
+        (
+            &format!("5\r\nhello\r\n0\r\nA: b\r\nC: {}\r\n\r\n", "d".repeat(5000)),
+            &["A: b", "no trailers"],
+        ),
     ] {
         let expected = [&["200 Chunked"], trailers, &["end \"hello\"", "Clean \"\""]].concat();
         check(&chunked(body), &[Method::Get; 2], &expected);
@@ -184,6 +193,9 @@ fn rfc9112_2_2_odd_lines_are_understood_and_end_the_connection() {
         ("-5\r\nhello\r\n0\r\n\r\n", "a malformed chunk-size"),
         ("\nhello", "a malformed chunk-size"),
         ("10000000000000000\r\nhello", "a malformed chunk-size"),
+        ("00000000000000005;a=b\nhello", "a malformed chunk-size"),
+        ("00000000000000005 5\r\nhello", "a malformed chunk-size"),
+        (&format!("{}5\r\nhello", "0".repeat(300)), "a chunk-size line that is too long"),
     ] {
         check(&chunked(body), GET, &["200 Chunked", fault, "Clean \"\""]);
     }
@@ -330,7 +342,7 @@ proptest! {
             at += len;
             match event {
                 Event::Body(bytes) => received.extend_from_slice(bytes),
-                Event::Trailer(..) | Event::BodyEnd => {}
+                Event::Trailer(..) | Event::NoTrailers | Event::BodyEnd => {}
                 other => panic!("{other:?}"),
             }
         }

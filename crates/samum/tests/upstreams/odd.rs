@@ -68,7 +68,15 @@ fn cases() -> impl Iterator<Item = (&'static str, String, u16, &'static str)> {
     let others = OTHERS
         .iter()
         .map(|&(method, received, status, content)| (method, received.to_owned(), status, content));
-    passed.chain(refused).chain(others)
+    // Limits of the lines between the chunks, whose content is whole.
+    let chunked = |rest: &str| whole(&format!("OK\r\nTransfer-Encoding: chunked\r\n\r\n{rest}"));
+    let long = [
+        chunked(&format!("2\r\nhi\r\n0\r\nA: b\r\nB: {}\r\n\r\n", "c".repeat(16_000))),
+        chunked(&format!("{}2\r\nhi\r\n0\r\n\r\n", "0".repeat(40))),
+        chunked(&format!("2;a={}\r\nhi\r\n0\r\n\r\n", "b".repeat(3000))),
+    ];
+    let long = long.into_iter().map(|received| ("GET", received, 200, CONTENT));
+    passed.chain(refused).chain(others).chain(long)
 }
 
 #[test]

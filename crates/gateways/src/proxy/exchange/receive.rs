@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::Status;
+use http::{FieldSection, Status};
 use ring::Key;
 use sendfile::Piece;
 
@@ -163,6 +163,9 @@ impl Exchange {
             Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
             Heard::Trailer(name, value) => {
                 self.delivery.output.borrow_mut().trailers.push(name, value);
+            }
+            Heard::NoTrailers => {
+                self.delivery.output.borrow_mut().trailers = FieldSection::EMPTY;
             }
             Heard::Text(text) => self.read_text(tools, text),
             Heard::End => self.end(tools, is_clean),
