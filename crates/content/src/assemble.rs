@@ -1,9 +1,12 @@
 //! Makes a resource from the results of a load.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use http::{Coding, Codings};
-use ring::{Buffer, Fd, Listing, Stat, Time};
+use ring::{Buffer, Fd, FileKind, Listing, Stat, Time};
 use sendfile::{Account, File};
 
 use super::entries::Entries;
@@ -104,10 +107,21 @@ impl Assembled {
         Self { kind: Kind::Unclean(len), memory: 0, descriptors: 0, settled: false }
     }
 
-    /// Makes a directory of a tree with its entries.
-    pub(super) fn directory(tree: &Tree, mut listing: Listing) -> Self {
+    /// Makes a directory of a tree, at this path, with its entries. Files that are not sent are no entries.
+    pub(super) fn directory(tree: &Tree, path: &[u8], mut listing: Listing) -> Self {
         if !tree.rules.dotfiles {
             listing.entries.retain(|entry| !entry.name.starts_with(b"."));
+        }
+        if let Some(sources) = &tree.sources {
+            let directory = listing.path.take();
+            listing.entries.retain_mut(|entry| {
+                let target = entry.target.take().map(PathBuf::from);
+                let own = || Some(directory.as_ref()?.join(OsStr::from_bytes(&entry.name)));
+                let name = [path, &entry.name].concat();
+                let hides = |target: PathBuf| sources.hide_target(&name, &target);
+                let is_hidden = || sources.hide(&name) || target.or_else(own).is_some_and(hides);
+                entry.kind != FileKind::Regular || !is_hidden()
+            });
         }
         let entries = &listing.entries;
         let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();

@@ -520,7 +520,8 @@ impl Content {
             Outcome::Directory(look, listing) => {
                 let is_small = listing.entries.len() <= LISTED_MAX;
                 let fate = if is_small { Fate::Cache } else { Fate::Evict };
-                let found = Assembled::directory(&self.trees[load.tree.index()], *listing);
+                let found =
+                    Assembled::directory(&self.trees[load.tree.index()], &load.path, *listing);
                 self.deliver(shell, &mut load, &look, found, fate);
             }
             Outcome::Missing(reason) => {

@@ -507,7 +507,8 @@ fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
             Op::Follow { root, path: c_string(name), how, links: links() }
         }
         Ask::List { dir, root, name } => {
-            let targets = Some(Targets { root, path: c_string(name), links: links() });
+            let (path, names) = (c_string(name), tree.sources.is_some());
+            let targets = Some(Targets { root, path, links: links(), names });
             Op::List { dir, entries_max: ENTRIES_MAX, targets }
         }
         Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },

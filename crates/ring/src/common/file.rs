@@ -71,6 +71,7 @@ impl Common {
                     root: targets.root.raw(),
                     path: targets.path.clone(),
                     links: targets.links.clone(),
+                    names: targets.names,
                 }),
             },
             Op::HasName { root, path, entries_max, is_wanted } => Job::HasName {

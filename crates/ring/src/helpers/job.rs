@@ -6,7 +6,8 @@
 use core::ffi::CStr;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, fstat};
 use rustix::ioctl;
@@ -107,6 +108,7 @@ pub(crate) struct LentTargets {
     pub(crate) root: RawFd,
     pub(crate) path: CString,
     pub(crate) links: Links,
+    pub(crate) names: bool,
 }
 
 /// The memory of a [`Buffer`](crate::Buffer) that waits in the ring's table.
@@ -183,7 +185,7 @@ impl Job {
                 // SAFETY: `Op::List` in the table holds the descriptor.
                 let dir = unsafe { borrow(fd) };
                 // SAFETY: `Op::List` in the table holds the descriptor of its targets, too.
-                let targets = targets.map(|all| (unsafe { borrow(all.root) }, all.path, all.links));
+                let targets = targets.map(|all| (unsafe { borrow(all.root) }, all));
                 list(dir, entries_max, targets).map(|all| Outcome::Listed(Box::new(all)))
             }
             Self::HasName { root, path, entries_max, is_wanted } => {
@@ -354,18 +356,26 @@ fn has_name(
     Ok(false)
 }
 
-/// Reads a directory. `targets` are the directory that links are followed from, the path of this one below it, and the links
-/// that are followed.
+/// The path of an open file.
+fn path_of(file: BorrowedFd<'_>) -> io::Result<Box<Path>> {
+    let path = std::fs::read_link(open::name_of(file))?;
+    Ok(path.into_boxed_path())
+}
+
+/// Reads a directory. `targets` are the directory that links are followed from, and how they are followed.
 fn list(
     dir: BorrowedFd<'_>,
     entries_max: usize,
-    targets: Option<(BorrowedFd<'_>, CString, Links)>,
+    targets: Option<(BorrowedFd<'_>, LentTargets)>,
 ) -> io::Result<Listing> {
     // A description of its own: getdents64(2) moves the offset, and another listing may be under
     // way through the same descriptor.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::openat(dir, c".", flags, Mode::empty())?;
     let mut listing = Listing::default();
+    if targets.as_ref().is_some_and(|(_, targets)| targets.names) {
+        listing.path = path_of(dir.as_fd()).ok();
+    }
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = RawDir::new(&dir, space.spare_capacity_mut());
     let mut links_left = LISTED_LINKS_MAX;
@@ -383,18 +393,25 @@ fn list(
         let Ok(mut stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
+        let mut target = None;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             listing.has_links = true;
-            if let Some((root, path, links)) = &targets {
+            if let Some((root, LentTargets { path, links, names, .. })) = &targets {
                 let Some(left) = links_left.checked_sub(1) else {
                     listing.truncated = true;
                     continue;
                 };
                 links_left = left;
                 let path = path_of_entry(path, name.to_bytes());
-                let target = open::through_links(*root, &path, open::FIND, links);
-                let Ok(target) = target.and_then(|target| Ok(fstat(target)?)) else { continue };
-                stat = target;
+                let Ok(file) = open::through_links(*root, &path, open::FIND, links) else {
+                    continue;
+                };
+                if *names {
+                    let Ok(path) = path_of(file.as_fd()) else { continue };
+                    target = Some(path);
+                }
+                let Ok(of_target) = fstat(file) else { continue };
+                stat = of_target;
             }
         }
         listing.entries.push(Entry {
@@ -407,6 +424,7 @@ fn list(
             },
             size: stat.st_size.try_into().unwrap_or(0),
             mtime: stat.st_mtime,
+            target,
         });
     }
     listing.sort();

@@ -86,7 +86,7 @@ fn open_found(found: &OwnedFd, how: OpenHow) -> io::Result<OwnedFd> {
 }
 
 /// The link that leads to an open file.
-fn name_of(file: BorrowedFd<'_>) -> String {
+pub(super) fn name_of(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 

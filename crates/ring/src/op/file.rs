@@ -2,6 +2,7 @@
 
 use core::ffi::CStr;
 use std::ffi::CString;
+use std::path::Path;
 
 use crate::fd::Fd;
 use crate::gate::Device;
@@ -130,6 +131,8 @@ pub struct Listing {
     pub truncated: bool,
     /// True if any of the entries that were read is a symbolic link.
     pub has_links: bool,
+    /// The path of the directory in the file system, if [`Targets::names`] were asked for; `None` in the simulation.
+    pub path: Option<Box<Path>>,
 }
 
 /// The targets of the symbolic links of a listing.
@@ -141,6 +144,8 @@ pub struct Targets {
     pub path: CString,
     /// The links that are followed.
     pub links: Links,
+    /// True if the paths of the directory and of the targets in the file system are wanted.
+    pub names: bool,
 }
 
 /// The path of an entry of a directory.
@@ -170,6 +175,9 @@ pub struct Entry {
     pub size: u64,
     /// Last modification, seconds since 1970.
     pub mtime: i64,
+    /// The path of the target in the file system, if the entry is a link and [`Targets::names`] were asked for; `None`
+    /// in the simulation.
+    pub target: Option<Box<Path>>,
 }
 
 /// A change in a watched directory, or of a watched file.

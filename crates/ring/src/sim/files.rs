@@ -402,12 +402,14 @@ impl WorldState {
                 kind: self.disk.kind(ino),
                 size: self.disk.size(ino),
                 mtime: self.unix(self.disk.inode(ino).mtime).0,
+                target: None,
             })
         };
         let mut listing = Listing {
             entries: entries.iter().take(entries_max).filter_map(entry).collect(),
             truncated: entries.len() > entries_max,
             has_links: entries.values().any(|ino| is_link(*ino)),
+            path: None,
         };
         listing.sort();
         Ok(listing)

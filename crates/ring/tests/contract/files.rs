@@ -219,8 +219,12 @@ fn follows_so_many_links_of_a_listing(s: &mut Stage) {
         s.symlink("file", &format!("link{number}"));
     }
     let root = s.root();
-    let targets =
-        Some(Targets { root: root.clone(), path: c".".to_owned(), links: Links::Beneath });
+    let targets = Some(Targets {
+        root: root.clone(),
+        path: c".".to_owned(),
+        links: Links::Beneath,
+        names: false,
+    });
     let listed = s.done(Op::List { dir: root, entries_max: 1_000_000, targets });
     let Ok(Event::Listed(listing)) = listed else { panic!("{listed:?}") };
     assert_eq!((listing.entries.len(), listing.truncated), (1 + LISTED_LINKS_MAX, true));
@@ -400,7 +404,7 @@ fn says_of_links_what_it_says_of_others(s: &mut Stage) {
         (Links::Anywhere, &with_disk),
     ] {
         let (root, path) = (root.clone(), c"dir".to_owned());
-        let targets = Some(Targets { root, path, links });
+        let targets = Some(Targets { root, path, links, names: false });
         let listed = s.done(Op::List { dir: dir.clone(), entries_max: 100, targets });
         let Ok(Event::Listed(listing)) = listed else { panic!("{listed:?}") };
         assert!(listing.has_links && !listing.truncated);

@@ -228,8 +228,13 @@ mod tests {
             kind: *kind,
             size: 7,
             mtime: 784_111_777,
+            target: None,
         };
-        Listing { entries: names.iter().map(entry).collect(), truncated: false, has_links: false }
+        Listing {
+            entries: names.iter().map(entry).collect(),
+            truncated: false,
+            ..Listing::default()
+        }
     }
 
     fn render(listing: Listing, json: bool) -> String {

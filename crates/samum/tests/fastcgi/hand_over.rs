@@ -326,9 +326,10 @@ fn a_script_behind_a_link_is_not_sent() {
         let _seen = application(&tree.path().join("php.sock"), acts.collect());
         let root = tree.path().display();
         let route = format!(
-            "files = '{root}/www'\nsymlinks = 'follow'\nfastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
-             [[site.route]]\npath = '/static/'\nfiles = '{root}/www'\n\
-             [[site.route]]\npath = '/other/'\nfiles = '{root}/other'\nsymlinks = 'follow'\n\
+            "files = '{root}/www'\nsymlinks = 'follow'\nlisting = true\n\
+             fastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
+             [[site.route]]\npath = '/static/'\nfiles = '{root}/www'\nlisting = true\n\
+             [[site.route]]\npath = '/other/'\nfiles = '{root}/other'\nsymlinks = 'follow'\nlisting = true\n\
              [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n"
         );
         let stage = serve_route(driver, &tree, "", &route);
@@ -346,6 +347,29 @@ fn a_script_behind_a_link_is_not_sent() {
             assert_eq!(text(&stage.ask(&format!("GET {path}"))), "a file", "{path}");
         }
         assert_eq!(text(&stage.ask("GET /index.php")), "run");
+        // A listing has no file that is not sent.
+        for (path, files) in [
+            ("/", &["b.txt", "index.php"][..]),
+            ("/static/", &["b.txt"]),
+            ("/other/", &[]),
+            ("/other/www/", &["b.txt"]),
+        ] {
+            let response = stage.ask(&format!("GET {path}\nAccept: application/json"));
+            let listing = text(&response);
+            let name = |line: &str| {
+                Some(line.split_once("\"href\":\"./")?.1.split_once('"')?.0.to_owned())
+            };
+            let mut names: Vec<_> = listing.lines().filter_map(name).collect();
+            names.retain(|name| !name.ends_with('/') && name != "a.txt");
+            assert_eq!(names, files, "{path}: {listing}");
+            for name in &names {
+                assert_eq!(stage.ask(&format!("GET {path}{name}")).status, 200, "{path}{name}");
+            }
+            let page = stage.page(path);
+            for name in ["a.html", "hop.css", "tool.txt", "disk.txt", "page.html", "a.php.gz"] {
+                assert!(!page.contains(name), "{path}: {page}");
+            }
+        }
     });
 }
 
