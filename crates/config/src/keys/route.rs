@@ -188,7 +188,8 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from the \
               path of the request. A body of 1 MiB at most, or in chunks, has come when its program is started: slow \
               uploads occupy no program. A longer body of known length comes while the program runs. A body in \
-              chunks waits in memory and in a file (see `buffer`).",
+              chunks waits in memory and in a file (see `buffer`). A program behind a symbolic link out of the \
+              directory is answered 403, and no key permits such a link.",
         read: |route, node, notes| {
             let mut cgi = Cgi::new(PathBuf::new());
             if node.is_table() {
