@@ -219,7 +219,8 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               below the route's path. A host name stands for its addresses, 16 at most. The name is resolved again \
               every 30 s, and its last addresses are used while that fails. A response with `X-Accel-Redirect: \
               /path` or `X-Sendfile: /directory/file`, whatever its status, is replaced by that file of the site, \
-              with the status of the file (200, 206, 304).",
+              with the status of the file (200, 206, 304). Fields of clients whose names have other characters than \
+              letters, digits and `-`, such as `_`, are not passed on, as with nginx.",
         read: |route, node, notes| {
             let servers = read_servers(node, notes, upstream::server);
             let upstream = Upstream { servers, rules: GatewayRules::default() };
