@@ -121,13 +121,14 @@ impl Bodies {
         }
     }
 
-    /// Offers the body of a request, which is taken next. The body has `bytes_max` bytes at most.
+    /// Offers the body of a request, which is taken next. The body has `bytes_max` bytes at most. With
+    /// `awaits_tunnel` a tunnel may follow the body.
     pub(crate) fn offer(
         &mut self,
         ticket: Ticket,
         framing: Framing,
         needs: Needs,
-        bytes_max: u64,
+        (bytes_max, awaits_tunnel): (u64, bool),
         news: &Rc<RefCell<News>>,
     ) -> Box<dyn Consumer> {
         let new = |stage| Rc::new(RefCell::new(Input::new(stage, Rc::clone(news))));
@@ -151,7 +152,7 @@ impl Bodies {
             }
         };
         self.offered = Some((ticket, Rc::clone(&input)));
-        Box::new(InputConsumer { input, bytes_max })
+        Box::new(InputConsumer { input, bytes_max, awaits_tunnel })
     }
 
     /// Takes the body of a request, if one was offered.
@@ -444,7 +445,8 @@ mod tests {
 
         fn offer(&mut self, client: u8, memory_max: u64) {
             let needs = all(client, memory_max);
-            let consumer = self.bodies.offer(ticket(1), CHUNKED, needs, u64::MAX, &self.news);
+            let consumer =
+                self.bodies.offer(ticket(1), CHUNKED, needs, (u64::MAX, false), &self.news);
             let input = self.bodies.take(ticket(1)).expect("offered");
             self.all.push(Body {
                 input,
@@ -591,7 +593,7 @@ mod tests {
             (Framing::Unknown, Needs::Nothing, false),
         ] {
             let text = format!("{framing:?} {needs:?}");
-            let consumer = bodies.offer(ticket(1), framing, needs, u64::MAX, &news);
+            let consumer = bodies.offer(ticket(1), framing, needs, (u64::MAX, false), &news);
             let input = bodies.take(ticket(1)).expect("offered");
             assert_eq!(input.borrow().is_collected(), is_collected, "{text}");
             drop(consumer);
@@ -602,7 +604,7 @@ mod tests {
     fn a_body_is_taken_once_by_its_request() {
         let (mut bodies, news) = (Bodies::new(0, Quota::new(0, 1 << 20)), Rc::default());
         for needs in [all(1, 1), Needs::Nothing] {
-            let consumer = bodies.offer(ticket(1), CHUNKED, needs, u64::MAX, &news);
+            let consumer = bodies.offer(ticket(1), CHUNKED, needs, (u64::MAX, false), &news);
             assert!(bodies.take(ticket(2)).is_none());
             assert!(bodies.take(ticket(1)).is_some());
             assert!(bodies.take(ticket(1)).is_none());

@@ -87,6 +87,8 @@ pub(crate) struct InputConsumer {
     pub(crate) input: Rc<RefCell<Input>>,
     /// The most bytes that the body may have.
     pub(crate) bytes_max: u64,
+    /// True if the bytes of a tunnel may follow the body.
+    pub(crate) awaits_tunnel: bool,
 }
 
 impl Charge {
@@ -223,6 +225,13 @@ impl Input {
         bytes
     }
 
+    /// Takes the bytes of a tunnel from now on, which follow the body.
+    pub(crate) fn begin_tunnel(&mut self) {
+        if self.is_whole() {
+            self.rest = Rest::Coming;
+        }
+    }
+
     /// Drops the rest of the body: nothing takes it.
     pub(crate) fn drop_rest(&mut self) {
         self.rest = Rest::Unwanted;
@@ -333,6 +342,10 @@ impl Consumer for InputConsumer {
         input.touch();
     }
 
+    fn awaits_tunnel(&self) -> bool {
+        self.awaits_tunnel
+    }
+
     fn handle_excess(&mut self) -> bool {
         let mut input = self.input.borrow_mut();
         input.rest = Rest::TooLong;
@@ -371,7 +384,8 @@ mod tests {
         let news = Rc::new(RefCell::new(News::default()));
         let input = Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::clone(&news))));
         input.borrow_mut().set_key(Key::NONE);
-        let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
+        let mut consumer =
+            InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX, awaits_tunnel: false };
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
         assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
@@ -407,11 +421,34 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_tunnel_follow_the_body() {
+        let input = Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::default())));
+        let (bytes_max, awaits_tunnel) = (u64::MAX, true);
+        let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max, awaits_tunnel };
+        consumer.push(b"body");
+        consumer.end();
+        assert_eq!(input.borrow_mut().take(10), b"body");
+        // Without a tunnel nothing is taken.
+        consumer.push(b"lost");
+        assert!(input.borrow().is_over());
+        input.borrow_mut().begin_tunnel();
+        assert!(!input.borrow().is_over());
+        consumer.push(b"tunnel");
+        consumer.end();
+        let mut input = input.borrow_mut();
+        assert_eq!((input.take(10), input.is_over()), (b"tunnel".to_vec(), true));
+    }
+
+    #[test]
     fn a_body_comes_whole_or_is_broken_off() {
         let news = Rc::new(RefCell::new(News::default()));
         for is_whole in [true, false] {
             let input = Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::clone(&news))));
-            let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
+            let mut consumer = InputConsumer {
+                input: Rc::clone(&input),
+                bytes_max: u64::MAX,
+                awaits_tunnel: false,
+            };
             consumer.push(b"body");
             assert!(!input.borrow().is_whole() && !input.borrow().is_broken_off());
             if is_whole {

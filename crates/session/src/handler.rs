@@ -506,6 +506,12 @@ pub trait Consumer: fmt::Debug {
     /// Takes the end of the body.
     fn end(&mut self);
 
+    /// Returns true if the bytes behind the body are also for the consumer, if the response has status 101 and the body
+    /// has ended before it.
+    fn awaits_tunnel(&self) -> bool {
+        false
+    }
+
     /// Takes note that the body has more than [`bytes_max`](Self::bytes_max), and that the rest will not come. Returns
     /// true if the handler answers the request for that reason, or has answered it already; otherwise the session does.
     fn handle_excess(&mut self) -> bool {

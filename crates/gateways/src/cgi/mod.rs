@@ -135,7 +135,7 @@ impl Programs {
         if !framing.has_content() {
             return None;
         }
-        Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
+        Some(self.bodies.offer(request.ticket, framing, needs, (bytes_max, false), &self.news))
     }
 
     /// Takes the body of a request whose answer was not looked for yet, if a body was offered.

@@ -93,7 +93,8 @@ mod tests {
         if input.borrow().is_collected() {
             parts.push(&input);
         }
-        let consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
+        let (bytes_max, awaits_tunnel) = (u64::MAX, false);
+        let consumer = InputConsumer { input: Rc::clone(&input), bytes_max, awaits_tunnel };
         (input, Some(consumer))
     }
 

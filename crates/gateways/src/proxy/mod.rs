@@ -181,8 +181,8 @@ impl Proxy {
         }
     }
 
-    /// Returns a consumer for the body of a request, with the limit `bytes_max`. For an upgrade the consumer takes the bytes
-    /// after the request. The session asks for the request's answer next.
+    /// Returns a consumer for the body of a request, with the limit `bytes_max`. For an upgrade the consumer also takes
+    /// the bytes after the request. The session asks for the request's answer next.
     pub fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -190,12 +190,13 @@ impl Proxy {
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
         let framing = request.head.framing;
-        let is_tunnel =
-            || matches!(needs, Needs::Nothing) && request::upgrade(request.head).is_some();
-        if !framing.has_content() && !is_tunnel() {
+        let awaits_tunnel =
+            matches!(needs, Needs::Nothing) && request::upgrade(request.head).is_some();
+        if !framing.has_content() && !awaits_tunnel {
             return None;
         }
-        Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
+        let terms = (bytes_max, awaits_tunnel);
+        Some(self.bodies.offer(request.ticket, framing, needs, terms, &self.news))
     }
 
     /// Takes the offered body of a request, if there is one, before the search for its answer begins.

@@ -157,8 +157,21 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
 /// Another version of HTTP is left out, because its requests would pass to the upstream whatever their routes are. With
 /// `HEAD` there are none, because a response to `HEAD` ends with its head, and after a 101 a tunnel would begin there.
 /// WebSocket has `GET` only (RFC 6455 §4.1). Other protocols use `POST`, as Docker and Kubernetes do, or `OPTIONS`.
+///
+/// A request of Docker has a body, which is sent before the tunnel begins (RFC 9110 §7.8). If the method has no use for a
+/// body, the connection to the upstream is closed after the response, so there is no tunnel.
 pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
-    if head.framing != Framing::Tunnel || head.method == Method::Head {
+    let is_asked = match head.framing {
+        Framing::Tunnel => true,
+        Framing::None => false,
+        Framing::Length(_) | Framing::Unknown => {
+            let mut options = head.lines(Field::Connection).flat_map(bytes::list);
+            head.version == Version::Http11
+                && !is_last(head)
+                && options.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+        }
+    };
+    if !is_asked || head.method == Method::Head {
         return None;
     }
     let is_http = |protocol: &[u8]| {

@@ -10,6 +10,7 @@ mod odd;
 mod redirects;
 mod secured;
 mod transfers;
+mod upgrades;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::BTreeMap;

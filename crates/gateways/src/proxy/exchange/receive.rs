@@ -176,6 +176,10 @@ impl Exchange {
 
     /// Takes the head of the response.
     pub(super) fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
+        // The upstream would take the rest of the body for bytes of the tunnel.
+        if matches!(meaning, Meaning::Tunnel(_)) && !self.upload.has_sent_all {
+            return self.blame(tools, "a 101 before the end of the request's body");
+        }
         let now = tools.shell.cx.now;
         let change = self.tries.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
@@ -221,7 +225,7 @@ impl Exchange {
             }
             Meaning::Tunnel(passed) => {
                 self.stage = Stage::Tunnel;
-                self.upload.has_sent_all = false;
+                self.upload.begin_tunnel();
                 reached(passed, true, interest)
             }
             Meaning::HandOver(over) => {

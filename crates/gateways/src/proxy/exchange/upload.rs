@@ -147,6 +147,14 @@ impl Upload {
         self.input.as_ref().is_some_and(|input| input.borrow().has_no_room())
     }
 
+    /// Sends the bytes of a tunnel from now on.
+    pub(super) fn begin_tunnel(&mut self) {
+        self.has_sent_all = false;
+        if let Some(input) = &self.input {
+            input.borrow_mut().begin_tunnel();
+        }
+    }
+
     /// Drops the rest of the body.
     pub(super) fn drop_rest(&self) {
         if let Some(input) = &self.input {

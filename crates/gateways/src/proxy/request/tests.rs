@@ -236,10 +236,23 @@ fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
             "PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n",
             &["Content-Length: 5"],
         ),
-        // §7.8: a body would have to come before the other protocol.
+        // §7.8: the body comes before the other protocol.
         (
             "PUT / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5", "Upgrade: x", "Connection: upgrade"],
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nConnection: a, Upgrade\r\nUpgrade: tcp\r\n\
+             Transfer-Encoding: chunked\r\n",
+            &["Transfer-Encoding: chunked", "Upgrade: tcp", "Connection: upgrade"],
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nUpgrade: tcp\r\nContent-Length: 5\r\n",
             &["Content-Length: 5"],
+        ),
+        (
+            "DELETE / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5", "Connection: close"],
         ),
     ] {
         assert_eq!(lines(received)[2..], *expected, "{received:?}");

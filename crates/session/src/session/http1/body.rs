@@ -25,7 +25,7 @@ pub(super) struct Incoming {
 pub(super) enum Form {
     /// The body of a request.
     Body,
-    /// An upgrade was asked for; the response decides what the bytes are.
+    /// An upgrade was asked for, and the body has come if there is one; the response decides what the bytes are.
     Offered,
     /// A tunnel.
     Tunnel,

@@ -69,7 +69,11 @@ impl Http1 {
                         Event::Trailer(name, value) => incoming.consumer.trailer(name, value),
                         Event::BodyEnd => {
                             incoming.consumer.end();
-                            work.incoming = None;
+                            if incoming.consumer.awaits_tunnel() && !work.exchanges.is_empty() {
+                                incoming.form = Form::Offered;
+                            } else {
+                                work.incoming = None;
+                            }
                             // A client that sends without an invitation needs none.
                             if let Some(asked) = work.exchanges.back_asked() {
                                 asked.expect_continue = false;
