@@ -1,6 +1,7 @@
 //! Makes a configuration of a TOML file and of the files that it includes.
 
 mod foreign;
+mod syntax;
 
 use core::fmt;
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
 use super::{Address, Config, Pattern, Secrets, Server, keys, resolve};
 use crate::errno::words;
+use syntax::Mistake;
 
 /// Files that are read, with those that they include.
 const FILES_MAX: usize = 16_384;
@@ -234,23 +236,17 @@ impl Loader<'_> {
             let text = format!("a configuration is TOML, and this file looks like {whose}");
             return self.notes.error(Span::new(file, place), text);
         }
-        let mut is_readable = true;
-        let mut last = None;
-        for error in &errors {
-            // After another error the rest may have another meaning.
-            is_readable &= error.message() == "duplicate key";
-            let span = error.span().unwrap_or_default();
-            // Further errors in the same line mostly follow from the first.
-            let is_same_line = |last: usize| {
-                text.get(last..span.start).is_some_and(|between| !between.contains('\n'))
-            };
-            if !last.is_some_and(is_same_line) {
-                self.notes.error(Span::new(file, span.clone()), error.message());
-            }
-            last = Some(span.start);
+        let mistakes = if errors.is_empty() { Vec::new() } else { syntax::mistakes(&text) };
+        for Mistake { place, text } in &mistakes {
+            self.notes.error(Span::new(file, place.clone()), text);
         }
-        if !is_readable {
+        if !mistakes.is_empty() {
+            // The rest may have another meaning.
             return;
+        }
+        for error in &errors {
+            let span = error.span().unwrap_or_default();
+            self.notes.error(Span::new(file, span), error.message());
         }
         let directory = absolute.parent().unwrap_or_else(|| Path::new("/"));
         let Self { environment, values, bytes_left, notes, .. } = self;
