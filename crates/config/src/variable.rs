@@ -130,20 +130,28 @@ const VARIABLES: [(&str, Variable, Scope); 31] = [
     ("version", Variable::Version, Scope::Response),
 ];
 
-/// The variables of nginx that mean the same as a variable here, or a fact that upstreams always get.
-const ELSEWHERE: [(&str, &str); 20] = [
+/// The variables of nginx that mean the same as variables here, or a fact that upstreams always get.
+const ELSEWHERE: [(&str, &str); 32] = [
     ("args", "use `$query`"),
     ("body_bytes_sent", "use `$bytes`"),
+    ("bytes_sent", "use `$bytes`, which has the body alone"),
     ("http_host", "use `$host`"),
     ("http_referer", "use `$referer`"),
     ("http_user_agent", "use `$user-agent`"),
+    ("http_x_forwarded_for", "use `$client`, the address that a proxy of `trusted-proxies` names"),
+    ("http_x_request_id", "use `$request-id`"),
+    ("msec", "use `$time`"),
     ("proxy_add_x_forwarded_for", "`X-Forwarded-For` is continued anyway"),
     ("query_string", "use `$query`"),
     ("realip_remote_addr", "use `$peer`"),
     ("remote_addr", "use `$client`"),
+    ("remote_user", "there is no authentication yet"),
+    ("request_length", "use `$request-bytes`"),
     ("request_method", "use `$method`"),
     ("request_time", "use `$seconds`"),
     ("request_uri", "use `$path` and `$query`"),
+    ("server_name", "use `$site` or `$host`"),
+    ("server_protocol", "use `$version`"),
     ("ssl_cipher", "use `$tls-cipher`"),
     ("ssl_client_s_dn", "use `$tls-client`"),
     ("ssl_protocol", "use `$tls-version`"),
@@ -151,12 +159,20 @@ const ELSEWHERE: [(&str, &str); 20] = [
     ("time_iso8601", "use `$time`"),
     ("time_local", "use `$time`"),
     ("upstream_addr", "use `$upstream`"),
+    ("upstream_connect_time", "use `$upstream-connect-seconds`"),
+    ("upstream_header_time", "use `$upstream-head-seconds`"),
+    (
+        "upstream_response_time",
+        "use `$upstream-connect-seconds`, `$upstream-head-seconds` and `$upstream-body-seconds`, whose sum it is",
+    ),
+    ("upstream_status", "use `$status`"),
     ("uri", "use `$path`"),
 ];
 
 /// Splits a text into its pieces. Its variables are known at the time of the scope.
 pub(crate) fn pieces(text: &str, scope: Scope) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
+    let mut unknown = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('$') {
@@ -173,8 +189,17 @@ pub(crate) fn pieces(text: &str, scope: Scope) -> Result<Vec<Piece>, String> {
         if !plain.is_empty() {
             pieces.push(Piece::Text(core::mem::take(&mut plain)));
         }
-        pieces.push(Piece::Variable(variable(name, scope)?));
+        match variable(name, scope) {
+            Ok(variable) => pieces.push(Piece::Variable(variable)),
+            Err(Fault::Unknown(fault)) if unknown.contains(&fault) => {}
+            Err(Fault::Unknown(fault)) => unknown.push(fault),
+            Err(Fault::Other(why)) => return Err(why),
+        }
         rest = behind;
+    }
+    if !unknown.is_empty() {
+        let all: Vec<_> = known(scope).map(|name| format!("`${name}`")).collect();
+        return Err(format!("{}there are {}", unknown.concat(), all.join(", ")));
     }
     plain.push_str(rest);
     if !plain.is_empty() {
@@ -199,32 +224,57 @@ fn name_len(text: &str) -> usize {
     known.map(str::len).max().unwrap_or_else(word)
 }
 
+/// Returns the first name of a variable in a text that is sent as it is. The name is that of a variable here or of
+/// nginx.
+pub(crate) fn meant(text: &str) -> Option<&str> {
+    text.split('$').skip(1).find_map(|behind| {
+        let name = match behind.strip_prefix('{') {
+            Some(inner) => inner.split('}').next().unwrap_or_default(),
+            None => &behind[..name_len(behind)],
+        };
+        let is_ours =
+            |known: &str| known.len() == name.len() && begins_with(name.as_bytes(), known);
+        let is_known = VARIABLES.iter().any(|(known, ..)| is_ours(known))
+            || ELSEWHERE.iter().any(|(theirs, _)| *theirs == name);
+        is_known.then_some(name)
+    })
+}
+
+/// The names of the variables that are known at a time.
+fn known(scope: Scope) -> impl Iterator<Item = &'static str> {
+    VARIABLES.iter().filter(move |(.., from)| *from <= scope).map(|(name, ..)| *name)
+}
+
+/// The fault of a name.
+enum Fault {
+    /// There is no variable with the name: the beginning of a sentence.
+    Unknown(String),
+    Other(String),
+}
+
 /// Finds a variable by its name.
-fn variable(name: &str, scope: Scope) -> Result<Variable, String> {
+fn variable(name: &str, scope: Scope) -> Result<Variable, Fault> {
     let is_it = |known: &str| known.len() == name.len() && begins_with(name.as_bytes(), known);
     match VARIABLES.iter().find(|(known, ..)| is_it(known)) {
         Some((_, variable, from)) if *from <= scope => return Ok(*variable),
         Some((known, ..)) => {
-            return Err(format!(
+            return Err(Fault::Other(format!(
                 "`${known}` is known only when the response has left: it is for the format of a log"
-            ));
+            )));
         }
         None => {}
     }
     if name.is_empty() {
-        return Err(
-            "`$` is followed by the name of a variable; `$$` is the character itself".to_owned()
-        );
+        let why = "`$` is followed by the name of a variable; `$$` is the character itself";
+        return Err(Fault::Other(why.to_owned()));
     }
-    let names = || VARIABLES.iter().filter(|(.., from)| *from <= scope).map(|(name, ..)| *name);
     let hint = match ELSEWHERE.iter().find(|(theirs, _)| *theirs == name) {
         Some((_, hint)) => format!("{hint}; "),
-        None => suggest::nearest(name, names())
+        None => suggest::nearest(name, known(scope))
             .map(|near| format!("did you mean `${near}`? "))
             .unwrap_or_default(),
     };
-    let all: Vec<_> = names().map(|name| format!("`${name}`")).collect();
-    Err(format!("unknown variable `${name}`; {hint}there are {}", all.join(", ")))
+    Err(Fault::Unknown(format!("unknown variable `${name}`; {hint}")))
 }
 
 #[cfg(test)]
@@ -258,6 +308,11 @@ mod tests {
                 Ok(vec![Piece::Variable(variable)])
             );
         }
+        let error =
+            pieces("$remote_addr $clients $x $remote_addr", Scope::Request).expect_err("three");
+        let expected = "unknown variable `$remote_addr`; use `$client`; unknown variable `$clients`; did you mean \
+                        `$client`? unknown variable `$x`; there are `$client`,";
+        assert!(error.starts_with(expected), "{error}");
         for (value, expected) in [
             ("$", "`$` is followed by the name of a variable"),
             ("a $ b", "`$` is followed by the name of a variable"),
@@ -278,6 +333,19 @@ mod tests {
         ] {
             let error = pieces(value, Scope::Request).expect_err(value);
             assert!(error.contains(expected), "{value}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_variable_in_a_plain_text_is_found() {
+        for (text, expected) in [
+            ("$host", Some("host")),
+            ("a $x $request_uri", Some("request_uri")),
+            ("https://${user-agent}/", Some("user-agent")),
+            ("$5, $ and $hosts", None),
+            ("host", None),
+        ] {
+            assert_eq!(meant(text), expected, "{text}");
         }
     }
 
