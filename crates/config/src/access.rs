@@ -194,7 +194,10 @@ impl FromStr for Prefix {
         let (bits, len) = (bits(address), len + (128 - most));
         let first = if len == 0 { 0 } else { bits & (u128::MAX << (128 - len)) };
         if first != bits {
-            return Err(format!("{text}: the address has bits behind the length of the range"));
+            let range = Self { first, len };
+            return Err(format!(
+                "{text}: the address has bits behind the length of the range: write {range}"
+            ));
         }
         Ok(Self { first, len })
     }

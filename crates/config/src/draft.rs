@@ -22,6 +22,8 @@ pub(super) struct Draft {
     pub(super) sites: Vec<SiteDraft>,
     /// The files to read, too.
     pub(super) includes: Vec<(String, Span)>,
+    /// True if an unknown key outside all tables was probably meant as a route of a site.
+    pub(super) has_wrong_route: bool,
 }
 
 /// A site, as they describe it.
@@ -48,8 +50,9 @@ pub(super) struct SiteDraft {
     pub(super) log_place: Span,
     pub(super) shared: Shared,
     pub(super) routes: Vec<RouteDraft>,
-    /// True if one of its unknown keys was probably meant as a route, or as a key of a route.
-    pub(super) has_misspelled_route: bool,
+    /// True if a route of it is no table, or one of its unknown keys was probably meant as a route, or as a key of a
+    /// route.
+    pub(super) has_wrong_route: bool,
 }
 
 /// A listener in a table.
@@ -92,8 +95,8 @@ pub(super) struct RouteDraft {
     pub(super) own: Vec<(&'static str, Span)>,
     /// True if it has unknown keys. Their author may have meant its action.
     pub(super) has_unknown: bool,
-    /// True if one of them was probably meant as an action.
-    pub(super) has_misspelled_action: bool,
+    /// True if an action has a wrong value, or one of the unknown keys was probably meant as an action.
+    pub(super) has_wrong_action: bool,
 }
 
 /// A thing outside the files that a configuration names.
@@ -172,6 +175,7 @@ impl Draft {
             server_things: Vec::new(),
             sites: Vec::new(),
             includes: Vec::new(),
+            has_wrong_route: false,
         }
     }
 }
@@ -202,7 +206,7 @@ impl SiteDraft {
             log_place: place,
             shared: Shared::default(),
             routes: Vec::new(),
-            has_misspelled_route: false,
+            has_wrong_route: false,
         }
     }
 
@@ -228,7 +232,7 @@ impl RouteDraft {
             shared,
             own: Vec::new(),
             has_unknown: false,
-            has_misspelled_action: false,
+            has_wrong_action: false,
         }
     }
 }

@@ -225,6 +225,11 @@ fn reference(inside: &str) -> Result<Reference<'_>, String> {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
     };
+    if default.is_some_and(|default| default.contains("${")) {
+        return Err(format!(
+            "`${{{name}:-…}}`: a default has no references of its own: set `{name}`, or write the value"
+        ));
+    }
     let is_plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if !name.bytes().all(is_plain) {
         return Err(format!(
@@ -305,6 +310,7 @@ mod tests {
             ("${Port}", "capitals, digits and underscores"),
             ("${PORT-1}", "capitals, digits and underscores"),
             ("${file:}", "the name of a file"),
+            ("${NO:-${PORT}}", "`${NO:-…}`: a default has no references of its own"),
         ] {
             let error = both(text).expect_err(text);
             assert!(error.contains(why), "{text}: {error}");

@@ -266,7 +266,7 @@ impl Loader<'_> {
         let texts = expand::expand(document.get_mut(), file, notes, &mut find);
         notes.secrets.extend(secrets);
         let passed = self.environment.passed();
-        let origin = Origin { file, directory, passed, texts: &texts };
+        let origin = Origin { file, directory, passed, texts: &texts, text: &text };
         let table = Table::new(document.get_ref(), Span::start(file), origin);
         keys::read_file(&mut self.draft, table, &mut self.notes);
     }

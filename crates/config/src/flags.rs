@@ -106,7 +106,7 @@ impl Flag {
         let table = DeTable::parse(&line).map_err(|error| error.message().to_owned())?;
         let (directory, texts) = (Path::new(""), Texts::default());
         // A shell has replaced the variables of the environment.
-        let origin = Origin { file: 0, directory, passed: &[], texts: &texts };
+        let origin = Origin { file: 0, directory, passed: &[], texts: &texts, text: &line };
         let table = Table::new(table.get_ref(), Span::start(0), origin);
         let (mut draft, mut notes) = (Draft::new(server.clone()), Notes::default());
         keys::read_server(&mut draft, table, &mut notes);

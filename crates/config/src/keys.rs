@@ -33,7 +33,7 @@ mod upstream_tls;
 use super::draft::Draft;
 use super::message::{Notes, Span};
 use super::node::{Node, Table};
-use super::{Rate, Route, Secrets, Server, Site, suggest};
+use super::{Rate, Route, Secrets, Server, Site, rule, suggest};
 use crate::secrets::HIDDEN;
 use crate::value::quoted;
 use cgi::CGI;
@@ -51,7 +51,7 @@ use route::ROUTE;
 use server::SERVER;
 pub(super) use shared::readers;
 use shared::{SHARED, errors_text};
-use site::SITE;
+use site::{SITE, is_of_route};
 use status::STATUS;
 use symlinks::SYMLINKS;
 use tls::{TLS, TLS_CLIENT};
@@ -107,9 +107,11 @@ pub(super) struct Section {
     pub(super) rows: Vec<Row>,
 }
 
+const TOP_TITLE: &str = "the top of the file";
 const SERVER_TITLE: &str = "[server]";
 const SITE_TITLE: &str = "[[site]]";
 const ROUTE_TITLE: &str = "[[site.route]]";
+const SHARED_TITLE: &str = "[[site]] and [[site.route]]";
 
 pub(super) const BYTES: &str = "bytes: a number, or a string with k, m or g";
 pub(super) const SECONDS: &str = "seconds: a number, or a string";
@@ -124,23 +126,52 @@ pub(super) fn read_server(draft: &mut Draft, table: Table<'_>, notes: &mut Notes
 
 /// Reads a file.
 pub(super) fn read_file(draft: &mut Draft, table: Table<'_>, notes: &mut Notes) {
-    read_keys(draft, TOP, "the top of the file", table, notes);
+    for (name, place, node) in table.entries() {
+        if let Some(key) = find(TOP, name) {
+            key.read(draft, node, notes);
+        } else {
+            let meant = unknown(name, TOP_TITLE, names(TOP), place, notes);
+            draft.has_wrong_route |= is_of_route(meant.unwrap_or(name));
+        }
+    }
 }
 
+/// Reads the keys of a table. Returns true if all are known.
 fn read_keys<R, W>(
     to: &mut R,
     keys: &'static [Key<R, W>],
     title: &str,
     table: Table<'_>,
     notes: &mut Notes,
-) {
+) -> bool {
+    let mut is_known = true;
     for (name, place, node) in table.entries() {
         match find(keys, name) {
             Some(key) => key.read(to, node, notes),
             None => {
                 unknown(name, title, names(keys), place, notes);
+                is_known = false;
             }
         }
+    }
+    is_known
+}
+
+/// As [`read_keys`], for a table that needs one of the keys `needed`. If a key is unknown, it may be the one that is
+/// missing, and is the only error.
+fn read_keys_with<R, W>(
+    to: &mut R,
+    keys: &'static [Key<R, W>],
+    title: &str,
+    needed: &[&str],
+    table: Table<'_>,
+    notes: &mut Notes,
+) {
+    let is_known = read_keys(to, keys, title, table, notes);
+    if is_known && !needed.iter().any(|name| table.has(name)) {
+        let needed: Vec<_> = needed.iter().map(|name| format!("`{name}`")).collect();
+        let text = format!("`{title}` needs the key {}", needed.join(" or "));
+        notes.error(table.place, text);
     }
 }
 
@@ -200,13 +231,6 @@ fn unknown(
     }
 }
 
-/// Reports a key that is missing.
-fn require(table: Table<'_>, name: &str, title: &str, notes: &mut Notes) {
-    if !table.has(name) {
-        notes.error(table.place, format!("`{title}` needs the key `{name}`"));
-    }
-}
-
 /// Reads a value, or the word that there is none.
 fn unless_none<T>(
     node: Node<'_>,
@@ -215,6 +239,14 @@ fn unless_none<T>(
 ) -> Option<Option<T>> {
     match node.as_text() {
         Some("none") => Some(None),
+        Some(text) if rule::is_refusal(text) => {
+            notes.error(node.place, "without a value it is \"none\"");
+            None
+        }
+        None if node.is_flag() => {
+            node.expected("a value, or \"none\"", notes);
+            None
+        }
         _ => read(node, notes).map(Some),
     }
 }
@@ -288,7 +320,7 @@ pub(super) fn sections() -> Vec<Section> {
     let section = |title, doc, rows| Section { title, doc, rows };
     vec![
         section(
-            "the top of the file",
+            TOP_TITLE,
             "Keys outside all tables. They stand before the first table.",
             rows(TOP),
         ),
@@ -304,7 +336,7 @@ pub(super) fn sections() -> Vec<Section> {
             rows(ROUTE),
         ),
         section(
-            "[[site]] and [[site.route]]",
+            SHARED_TITLE,
             "A route inherits these keys from its site. A key of the route replaces the key of the site, but \
              `limits` and `errors` are merged, and `headers` are added to the `headers` of the site. `samum check` \
              warns of a key that the action of its route does not use.",

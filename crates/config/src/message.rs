@@ -164,6 +164,11 @@ impl Notes {
         self.errors.notes.first().map(|note| &*note.text)
     }
 
+    /// The number of errors, with those that are not kept.
+    pub(super) const fn error_count(&self) -> usize {
+        self.errors.notes.len() + self.errors.more
+    }
+
     pub(super) const fn has_errors(&self) -> bool {
         !self.errors.notes.is_empty()
     }

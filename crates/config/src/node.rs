@@ -3,6 +3,7 @@
 use core::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -21,6 +22,8 @@ pub(super) struct Origin<'a> {
     pub(super) passed: &'a [(String, Address)],
     /// The texts of the file in which something was replaced.
     pub(super) texts: &'a Texts,
+    /// The whole file.
+    pub(super) text: &'a str,
 }
 
 /// Finds the address of the only passed socket with a name.
@@ -86,7 +89,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns true if nothing could take the place of a reference in it, which was reported.
-    fn has_failed(self) -> bool {
+    pub(super) fn has_failed(self) -> bool {
         self.expanded().is_some_and(|expanded| expanded.template.is_none())
     }
 
@@ -113,8 +116,20 @@ impl<'a> Node<'a> {
         self.value.as_str()
     }
 
+    /// Returns true if it is a table. So is `[[name]]` where one table is expected, which [`table`](Self::table) reports.
     pub(super) fn is_table(self) -> bool {
-        self.value.is_table()
+        self.value.is_table() || self.header().is_some()
+    }
+
+    /// The name in the brackets of `[[name]]`, if it is a list that such headers make.
+    fn header(self) -> Option<&'a str> {
+        let is_of_tables = self.value.as_array()?.iter().next()?.get_ref().is_table();
+        let text = self.origin.text.get(self.start..).filter(|_| is_of_tables)?;
+        Some(text.strip_prefix("[[")?.split(']').next()?.trim())
+    }
+
+    pub(super) fn is_flag(self) -> bool {
+        self.value.is_bool()
     }
 
     pub(super) fn is_list(self) -> bool {
@@ -125,7 +140,8 @@ impl<'a> Node<'a> {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
 
-    fn expected(self, what: &str, notes: &mut Notes) {
+    /// Reports a value of the wrong kind.
+    pub(super) fn expected(self, what: &str, notes: &mut Notes) {
         if self.has_failed() {
             return;
         }
@@ -133,7 +149,8 @@ impl<'a> Node<'a> {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "a whole number",
             DeValue::Float(_) => "a number with a fraction",
-            DeValue::Boolean(_) => "true or false",
+            DeValue::Boolean(true) => "true",
+            DeValue::Boolean(false) => "false",
             DeValue::Datetime(_) => "a date",
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
@@ -147,14 +164,35 @@ impl<'a> Node<'a> {
         read: impl FnOnce(&str) -> Result<T, String>,
         notes: &mut Notes,
     ) -> Option<T> {
+        self.text_or("a string", read, notes)
+    }
+
+    /// Converts a string. `what` says which values are allowed, for values that are no strings.
+    pub(super) fn text_or<T>(
+        self,
+        what: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+        notes: &mut Notes,
+    ) -> Option<T> {
         match self.value {
             DeValue::String(_) if self.has_failed() => None,
             DeValue::String(text) => read(text).map_err(|why| notes.error(self.place, why)).ok(),
             _ => {
-                self.expected("a string", notes);
+                self.expected(what, notes);
                 None
             }
         }
+    }
+
+    /// Converts one of the words of an enum.
+    pub(super) fn choice<E: ValueEnum>(self, notes: &mut Notes) -> Option<E> {
+        self.choice_or("", notes)
+    }
+
+    /// As `choice`, where `other` is allowed as well, such as `, or a table`.
+    pub(super) fn choice_or<E: ValueEnum>(self, other: &str, notes: &mut Notes) -> Option<E> {
+        let words = value::words::<E>(other);
+        self.text_or(&words, |text| value::choice_or(text, other), notes)
     }
 
     /// As `text`, for a text in which two dollars stand for one.
@@ -264,9 +302,14 @@ impl<'a> Node<'a> {
 
     /// Returns a table.
     pub(super) fn table(self, notes: &mut Notes) -> Option<Table<'a>> {
-        match self.value {
-            DeValue::Table(entries) => Some(Table::new(entries, self.place, self.origin)),
-            _ => {
+        match (self.value, self.header()) {
+            (DeValue::Table(entries), _) => Some(Table::new(entries, self.place, self.origin)),
+            (_, Some(name)) => {
+                let text = format!("expected `[{name}]` in single brackets, found a list");
+                notes.error(self.place, text);
+                None
+            }
+            (_, None) => {
                 self.expected("a table in braces, such as `{ … }`", notes);
                 None
             }

@@ -29,10 +29,11 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
         draft.sites.iter().for_each(|site| check_targets(site, notes));
         draft.sites.iter().for_each(|site| check_scheme(site, &draft.server, notes));
     }
+    let is_complete = !notes.has_errors();
     check_addresses(&draft.sites, notes);
     check_rates(&draft, notes);
-    let mut has_told_actions = false;
-    draft.sites.iter().for_each(|site| check_routes(site, &mut has_told_actions, notes));
+    let mut told = Told { routes: draft.has_wrong_route, actions: false };
+    draft.sites.iter().for_each(|site| check_routes(site, is_complete, &mut told, notes));
     let mut places = HashMap::from_iter(draft.server_things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
@@ -178,6 +179,8 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
     let mut sockets = HashMap::new();
+    // The addresses that a site lists twice, with the index of the site.
+    let mut twice = HashSet::new();
     for (index, site) in sites.iter().enumerate() {
         for (listen, place) in &site.listen {
             let address = &listen.address;
@@ -193,6 +196,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
                 of_address.first = index;
             } else if of_address.last == index {
                 notes.error(*place, format!("{address} is listed twice"));
+                twice.insert((index, address));
                 continue;
             }
             of_address.last = index;
@@ -229,14 +233,18 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
             notes.warning(site.place, text);
         }
     }
-    check_certificates(sites, |address| known[address].first, notes);
+    let is_reached = |index: usize, address: &Address| {
+        let is_default = known[address].first == index;
+        (!sites[index].hosts.is_empty() || is_default) && !twice.contains(&(index, address))
+    };
+    check_certificates(sites, is_reached, notes);
 }
 
 /// Checks that each site which a client can reach by TLS has a certificate, and that each certificate can be shown.
-/// `default_of` returns the index of the default site of an address.
+/// `is_reached` returns whether a client can reach the site with an index at an address, which the site lists once.
 fn check_certificates(
     sites: &[SiteDraft],
-    default_of: impl Fn(&Address) -> usize,
+    is_reached: impl Fn(usize, &Address) -> bool,
     notes: &mut Notes,
 ) {
     for (index, site) in sites.iter().enumerate() {
@@ -250,11 +258,10 @@ fn check_certificates(
             }
             continue;
         }
-        let is_reached = |(listen, _): &&(Listen, Span)| {
-            !site.hosts.is_empty() || default_of(&listen.address) == index
-        };
         // The remedy is the same for all its addresses.
-        if let Some((listen, place)) = with_tls.find(is_reached) {
+        if let Some((listen, place)) =
+            with_tls.find(|(listen, _)| is_reached(index, &listen.address))
+        {
             let (name, address) = (site.shown_name(), &listen.address);
             let text = format!(
                 "the site `{name}` has no certificate for {address}: add `tls = {{ certificate = \"FILE\", key = \"FILE\" }}` \
@@ -312,26 +319,36 @@ fn check_rates(draft: &Draft, notes: &mut Notes) {
     }
 }
 
-/// Checks the routes of a site. The list of actions has already been shown to a user who has taken keys of another
-/// server for actions.
-fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes) {
-    // A misspelled key has a message of its own, here and below.
-    if site.routes.is_empty() && !site.has_misspelled_route {
+/// The parts of the configuration that other messages have already named.
+struct Told {
+    /// The way to write a route.
+    routes: bool,
+    /// The list of actions, to a user who has taken keys of another server for actions.
+    actions: bool,
+}
+
+/// Checks the routes of a site. `is_complete`: no error has left a value out.
+fn check_routes(site: &SiteDraft, is_complete: bool, told: &mut Told, notes: &mut Notes) {
+    // A wrong route or action has a message of its own, here and below.
+    if site.routes.is_empty() && !site.has_wrong_route && !told.routes {
         notes.error(
             site.place,
             "the site has no route: add `[[site.route]]` with `files = \"DIR\"`",
         );
     }
-    check_bodies(site, notes);
-    check_request_headers(site, notes);
+    // Among the others may be a route that uses the keys of its site.
+    if !site.has_wrong_route && !told.routes {
+        check_bodies(site, notes);
+        check_request_headers(site, notes);
+    }
     check_upstream_tls(site, notes);
     let mut seen: HashMap<(&str, Option<&str>), Span> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
             [] if route.fastcgi.is_some() => {}
-            [] if route.has_misspelled_action || route.has_unknown && *has_told_actions => {}
+            [] if route.has_wrong_action || route.has_unknown && told.actions => {}
             [] => {
-                *has_told_actions |= route.has_unknown;
+                told.actions |= route.has_unknown;
                 let text = ACTIONS.map(|action| format!("`{action}`")).join(", ");
                 notes
                     .error(route.place, format!("the route has no action; it needs one of {text}"));
@@ -345,9 +362,11 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
         }
         check_directory(route, notes);
         check_scripts(site, route, notes);
-        check_buffer(route, notes);
         check_status(route, notes);
-        check_status_page(route, notes);
+        if is_complete {
+            check_buffer(route, notes);
+            check_status_page(route, notes);
+        }
         check_own(route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
@@ -390,7 +409,9 @@ fn check_directory(route: &RouteDraft, notes: &mut Notes) {
 fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
     const TAKES: &str = "`proxy`, `fastcgi` or `cgi`";
     let takes_bodies = |route: &RouteDraft| {
-        route.fastcgi.is_some() || route.actions.iter().any(|(action, _)| action.is_gateway())
+        route.fastcgi.is_some()
+            || route.has_wrong_action
+            || route.actions.iter().any(|(action, _)| action.is_gateway())
     };
     let of_site = site.shared.max_body_place;
     if let Some(place) = of_site
@@ -412,7 +433,8 @@ fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
 /// Checks that fields for upstreams are only set where a route has an upstream.
 fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
     let is_proxy = |route: &RouteDraft| {
-        route.actions.iter().any(|(action, _)| matches!(action, Action::Proxy(_)))
+        route.has_wrong_action
+            || route.actions.iter().any(|(action, _)| matches!(action, Action::Proxy(_)))
     };
     let of_site = site.shared.request_headers_place;
     if let Some(place) = of_site
@@ -554,7 +576,7 @@ fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
         }
         ([(Action::Files(_), _)], Some(_)) | (_, None) => {}
         ([], Some((fastcgi, place))) => {
-            if fastcgi.root.is_none() {
+            if fastcgi.root.is_none() && !route.has_wrong_action {
                 let text = "the directory of the scripts is not known: add `files`, or `root` to `fastcgi` if \
                             only the application has it";
                 notes.error(*place, text);

@@ -199,6 +199,11 @@ pub fn media_essence(text: &str) -> Result<String, String> {
     }
 }
 
+/// Returns true if a text is how other programs say that there is no value. Here that is `none`.
+pub(super) fn is_refusal(text: &str) -> bool {
+    ["off", "no", "false", "disable", "disabled"].contains(&text.to_ascii_lowercase().as_str())
+}
+
 /// Reads the name of an encoding, or `none`.
 ///
 /// # Errors
@@ -207,6 +212,9 @@ pub fn media_essence(text: &str) -> Result<String, String> {
 pub fn charset(text: &str) -> Result<String, String> {
     if text.is_empty() || !text.bytes().all(|byte| bytes::is(byte, TOKEN)) {
         return Err(format!("{text:?}: expected the name of an encoding, such as utf-8, or none"));
+    }
+    if is_refusal(text) {
+        return Err("without the name of an encoding it is \"none\"".to_owned());
     }
     Ok(text.to_owned())
 }

@@ -222,6 +222,11 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
             "{text:?}: expected http://HOST:PORT, https://HOST:PORT or unix:PATH{hint}"
         ));
     };
+    if let Some(path) = rest.strip_prefix("unix:") {
+        // nginx has the path of requests behind a second colon.
+        let socket = path.split(':').next().unwrap_or_default();
+        return Err(format!("{text:?}: write \"unix:{socket}\""));
+    }
     if rest.contains(['?', '#']) {
         return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
     }
@@ -396,6 +401,10 @@ mod tests {
             "unix:",
         ] {
             assert!(server(bad).is_err(), "{bad}");
+        }
+        for text in ["http://unix:/run/a.sock", "http://unix:/run/a.sock:/b/"] {
+            let why = server(text).expect_err(text);
+            assert!(why.ends_with(": write \"unix:/run/a.sock\""), "{why}");
         }
         assert_eq!(server("http://a:0"), Err("a server has no port 0".to_owned()));
         let app = application("app:9000").expect("an application");

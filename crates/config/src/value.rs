@@ -106,19 +106,56 @@ impl From<Etag> for Tags {
     }
 }
 
-/// Reads one of the words of an enum.
-pub(super) fn choice<E: ValueEnum>(text: &str) -> Result<E, String> {
+/// Reads one of the words of an enum. `other` is what is allowed as well, such as `, or a table`.
+pub(super) fn choice_or<E: ValueEnum>(text: &str, other: &str) -> Result<E, String> {
     E::from_str(text, false).map_err(|_| {
-        let names = E::value_variants().iter().filter_map(E::to_possible_value);
-        let names: Vec<_> = names.map(|value| format!("`{}`", value.get_name())).collect();
-        let expected = match &names[..] {
-            [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
-            names => names.concat(),
-        };
-        let near = suggest::nearest(text, names.iter().map(|name| name.trim_matches('`')));
+        let names = names::<E>();
+        let lower = text.to_ascii_lowercase();
+        let near = suggest::nearest(&lower, names.iter().map(String::as_str));
         let advice = near.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        format!("expected {expected}{advice}")
+        format!("expected {}{advice}", words::<E>(other))
     })
+}
+
+/// The words of an enum, and `other`, as the end of `expected …`.
+pub(super) fn words<E: ValueEnum>(other: &str) -> String {
+    let names: Vec<_> = names::<E>().iter().map(|name| format!("`{name}`")).collect();
+    match &names[..] {
+        [others @ .., last] if !others.is_empty() => {
+            format!("{} or {last}{other}", others.join(", "))
+        }
+        names => names.concat() + other,
+    }
+}
+
+/// The names of the variants of an enum.
+fn names<E: ValueEnum>() -> Vec<String> {
+    let values = E::value_variants().iter().filter_map(E::to_possible_value);
+    values.map(|value| value.get_name().to_owned()).collect()
+}
+
+/// Reads the destination of an access log: the path of a file, `-` or `none`.
+///
+/// # Errors
+///
+/// A sentence for the operator, about a word of other servers. A file with such a name is `./NAME`.
+pub fn log(text: &str) -> Result<String, String> {
+    let instead = match text {
+        _ if rule::is_refusal(text) => "without a log it is \"none\"",
+        "stdout" => "standard output is \"-\"",
+        "stderr" => {
+            "the log goes to standard output, which is \"-\", or to a file, not among the messages"
+        }
+        "journal" | "journald" => {
+            "the journal is `log = { journald = \"/run/systemd/journal/socket\" }` in a configuration file"
+        }
+        _ if text == "syslog" || text.starts_with("syslog:") => {
+            "syslog is `log = { syslog = \"unix:/dev/log\" }` in a configuration file"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    let file = if text.contains(':') { String::new() } else { format!("; \"./{text}\" is a file") };
+    Err(format!("{instead}{file}"))
 }
 
 /// The word for a value of an enum.
@@ -600,17 +637,39 @@ pub(super) fn target(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
+    // `{host}` is a variable of Caddy.
+    let braced = text.split_once('{').and_then(|(_, behind)| behind.split_once('}'));
+    let is_name = |name: &str| {
+        let is_letter = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'.' | b'_');
+        name.len() > 1 && name.bytes().all(is_letter)
+    };
+    if let Some((name, _)) = braced.filter(|(name, _)| is_name(name)) {
+        let variable = format!("{{{name}}}");
+        return Err(no_variable(text, &format!("a target has no variables such as `{variable}`")));
+    }
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once('$') {
         let Some(next) = behind.chars().next().filter(|next| next.is_ascii_digit() || *next == '$')
         else {
-            return Err("`$` is followed by a digit; `$$` is the character itself".to_owned());
+            let why = "`$` is followed by a digit; `$$` is the character itself";
+            return Err(no_variable(text, why));
         };
         rest = &behind[next.len_utf8()..];
     }
     // The stars of the pattern are not known yet.
     crate::redirect::check_target(text, CAPTURES_MAX)?;
     Ok(text.to_owned())
+}
+
+/// Explains a target with a variable of another server. Most of these redirect to the same URL with `https`.
+fn no_variable(target: &str, why: &str) -> String {
+    let hosts = ["https://$host", "https://$http_host", "https://$server_name", "https://{"];
+    if hosts.iter().any(|host| target.starts_with(host)) {
+        return format!(
+            "{why}; to send clients to the same URL with `https` write `https = \"redirect\"` into [[site]]"
+        );
+    }
+    why.to_owned()
 }
 
 /// Reads the name of a variable of an environment.

@@ -382,7 +382,7 @@ fn mistakes_are_explained() {
              belongs to",
         ),
         (site("listen = [':80', '0.0.0.0:80']"), "0.0.0.0:80 is listed twice"),
-        (site("listen = [{ mode = '660' }]"), "`listen` needs the key `unix`"),
+        (site("listen = [{ mode = '660' }]"), "`listen` needs the key `address` or `unix`"),
         (site("listen = [{ unix = 's', mode = 'rw' }]"), "expected three octal digits"),
         (site("listen = [{ address = ':80', mode = '660' }]"), "`mode` is for Unix sockets"),
         (site("listen = [{ address = 'unix:s' }]"), "expected ADDRESS:PORT"),
@@ -392,13 +392,82 @@ fn mistakes_are_explained() {
         ),
         (site("log = { format = 'json' }"), "expected one of `file`, `syslog` and `journald`"),
         (site("log = { file = 'x', format = 'xml' }"), "expected `common`, `combined` or `json`"),
-        (site("allow = ['192.0.2.1/24']"), "bits behind the length"),
+        (
+            site("allow = ['192.0.2.1/24']"),
+            "the address has bits behind the length of the range: write 192.0.2.0/24",
+        ),
         (site("limits = { requests-per-ip = '5 per second' }"), "expected a rate such as 100/s"),
         (site("limits = { requests-per-ip = '5/s burst 0' }"), "expected a rate such as 100/s"),
         (
             site("limits = { connections = 5 }"),
             "unknown key `connections`; use `connections-per-ip`",
         ),
+        // Booleans in the place of words.
+        (site("cache = false"), "expected `always`, `never` or `popular`, found false"),
+        (site("etag = false"), "expected `stat` or `hash`, found false"),
+        (
+            site("symlinks = false"),
+            "expected `beneath`, `never` or `follow`, or a table, found false",
+        ),
+        (site("fallback = false"), "expected a value, or \"none\", found false"),
+        (site("fallback = 'off'"), "without a value it is \"none\""),
+        (site("hsts = 'no'"), "without a value it is \"none\""),
+        (site("charset = 'off'"), "without a value it is \"none\""),
+        (site("log = false"), "expected a path, `-` for standard output, or `none`, found false"),
+        (
+            site("log = { file = 'x', format = true }"),
+            "`json`, or a text with variables, found true",
+        ),
+        // Words of other servers for logs.
+        (site("log = 'off'"), "without a log it is \"none\"; \"./off\" is a file"),
+        (site("log = 'stdout'"), "standard output is \"-\""),
+        (site("log = 'stderr'"), "the log goes to standard output, which is \"-\", or to a file"),
+        (site("log = 'syslog'"), "syslog is `log = { syslog = \"unix:/dev/log\" }` in a"),
+        (site("log = 'syslog:server=unix:/dev/log'"), "syslog is `log = { syslog = "),
+        (site("log = { file = 'journald' }"), "`log = { journald = "),
+        (
+            site("log = { file = 'x', format = 'Combined' }"),
+            "expected `common`, `combined` or `json`, or a text with variables; did you mean `combined`?",
+        ),
+        (
+            site("log = { file = 'x', format = '$remote_addr $http_x $bytes_sent' }"),
+            "unknown variable `$remote_addr`; use `$client`; unknown variable `$http_x`; unknown variable `$bytes_sent`; \
+             use `$bytes`, which has the body alone; there are",
+        ),
+        // Brackets.
+        (
+            "[[server]]\n".to_owned(),
+            "1:1: error: expected `[server]` in single brackets, found a list",
+        ),
+        (
+            site("[[site.limits]]\nx = 1"),
+            "expected `[site.limits]` in single brackets, found a list",
+        ),
+        (site("[[site.log]]\nfile = 'x'"), "expected `[site.log]` in single brackets"),
+        (site("[[site.tls]]\nx = 1"), "expected `[site.tls]` in single brackets"),
+        (
+            "[[site]]\n[site.route]\nfiles = 'x'\n".to_owned(),
+            "2:1: error: expected `[[site.route]]` in two brackets, found a table",
+        ),
+        (
+            site("headers = { X = 'y' }"),
+            "expected a list of tables, such as `[{ set = { Cache-Control = \"no-cache\" } }]`, found a table",
+        ),
+        (site("listen = [{}]"), "`listen` needs the key `address` or `unix`"),
+        (
+            routes("proxy = 'http://unix:/run/x.sock:/a'"),
+            "\"http://unix:/run/x.sock:/a\": write \"unix:/run/x.sock\"",
+        ),
+        (
+            routes("redirect = 'https://$host$request_uri'"),
+            "`$` is followed by a digit; `$$` is the character itself; to send clients to the same URL with `https` \
+             write `https = \"redirect\"` into [[site]]",
+        ),
+        (
+            routes("redirect = 'https://{host}{uri}'"),
+            "a target has no variables such as `{host}`; to send clients to the same URL with `https` write",
+        ),
+        (routes("redirect = '/a/{http.request.uri}'"), "no variables such as `{http.request.uri}`"),
         // TLS.
         (site("tls = 'acme'"), "2:7: error: samum does not get certificates by ACME yet: name"),
         (site("tls = { certificate = 'acme' }"), "certificates by ACME yet"),
@@ -406,7 +475,10 @@ fn mistakes_are_explained() {
             site("tls = '/x.pem'"),
             "2:7: error: expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`",
         ),
-        (site("tls = true"), "expected a string, found true"),
+        (
+            site("tls = true"),
+            "expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`, found true",
+        ),
         (site("tls = {}"), "`tls` needs the key `certificate`"),
         (site("tls = { certificate = [] }"), "2:23: error: expected at least one path"),
         (site("tls = { certificate = '' }"), "expected a path in the file system"),
@@ -444,7 +516,7 @@ fn mistakes_are_explained() {
              key = \"FILE\" }` to the site, or `tls = \"self-signed\"` for a test",
         ),
         (site("https = 'force'"), "2:9: error: expected `allow` or `redirect`"),
-        (site("https = true"), "expected a string, found true"),
+        (site("https = true"), "2:9: error: expected `allow` or `redirect`, found true"),
         (
             site(
                 "https = 'redirect'\nlisten = [{ address = ':443', tls = true }]\ntls = 'self-signed'",
@@ -804,11 +876,48 @@ fn an_unknown_key_is_the_only_error_of_its_cause() {
     assert!(shown.contains("2:1: error: the route has no action"), "{shown}");
     let shown = routes(&["file = 'x'", "path = '/a'", "path = '/b'"]);
     assert_eq!(shown.matches("has no action").count(), 2, "{shown}");
-    for title in ["[[site.rout]]", "[[site.routes]]", "[[site.location]]"] {
+    for title in [
+        "[[site.rout]]",
+        "[[site.routes]]",
+        "[[site.location]]",
+        "[site.route]",
+        "[[route]]",
+        "[[routes]]",
+    ] {
         let shown = errors(&format!("[[site]]\n{title}\nfiles = 'x'\n"));
         assert_eq!(shown.matches("error:").count(), 1, "{shown}");
         assert!(shown.contains("route"), "{shown}");
     }
+}
+
+#[test]
+fn a_wrong_value_is_the_only_error_of_its_cause() {
+    let site = |keys: &str| format!("[[site]]\n{keys}\n[[site.route]]\nfiles = 'x'\n");
+    for text in [
+        with_route("metrics = 'yes'"),
+        with_route("status-page = 1"),
+        with_route("redirect = true"),
+        with_route("redirect = 'x'"),
+        with_route("fastcgi = 5"),
+        with_route("proxi = 'unix:s'\nmax-body = '1m'\nrequest-headers = { A = 'b' }"),
+        with_route("status-page = true\nallow = ['all']"),
+        with_route("proxy = 'unix:s'\nbuffer = 'x'\nbuffer-dir = '/x'"),
+        "[[site]]\nmax-body = '1m'\n[[site.rout]]\nproxy = 'unix:s'\n".to_owned(),
+        site("listen = [':80', { address = '0.0.0.0:80', tls = true }]"),
+        site("listen = [{ port = 80 }]"),
+        site("listen = [{}, ':80']"),
+        site("log = { path = 'x' }"),
+        site("tls = { cert = 'x', key = 'y' }"),
+        "[[site]]\nlisten = [':80'\nhosts = ['a']\n\n[[site.route]]\nfiles = 'x'\n".to_owned(),
+        "[[site]]\nname = 'a\nhosts = ['b']\n\n[[site.route]]\nfiles = 'x'\n".to_owned(),
+    ] {
+        let shown = errors(&text);
+        assert_eq!(shown.matches("error:").count(), 1, "{text}\n{shown}");
+    }
+    let shown = errors("[[site]]\nlisting = on\n[[site.route]]\nfiles = x\ndotfiles = no\n");
+    assert!(shown.contains("2:11: error: `on` is no value: write `true`"), "{shown}");
+    assert!(shown.contains("5:12: error: `no` is no value: write `false`"), "{shown}");
+    assert_eq!(shown.matches("error:").count(), 3, "{shown}");
 }
 
 #[test]
@@ -830,6 +939,10 @@ fn probable_mistakes_are_warnings() {
         (two("", "match = '**.php'"), "7:9: warning: `**` is two stars"),
         (with_route("files = 'x'\nheaders = [{ match = '/a/**' }]"), "4:22: warning: `**` is two stars"),
         (with_route("files = 'x'\nheaders = [{ match = '.css' }]"), "4:22: warning: no path can match"),
+        (
+            with_route("files = 'x'\nheaders = [{ set = { X-Host = 'a $host' } }]"),
+            "4:31: warning: `$host` is sent as it is: the fields of responses have no variables",
+        ),
         (with_route("status = 308"), "3:10: warning: a 308 without `Location` leads nowhere: use `redirect`"),
         (with_route("status = 206"), "3:10: warning: a 206 without `Content-Range` is a part of nothing: use 200"),
         (with_route("status = { code = 401, text = 'x' }"), "3:10: warning: a 401 without `WWW-Authenticate` asks for nothing"),
@@ -1362,7 +1475,7 @@ fn action() -> impl Strategy<Value = Action> {
     let status = prop_oneof![Just(301), Just(302), Just(303), Just(307), Just(308)];
     prop_oneof![
         (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
-        ("https://[a-z]{1,5}/[!\"%-.0-~]{0,5}([$]0)?", status)
+        ("https://[a-z]{1,5}/[!\"%-.0-z|~]{0,5}([$]0)?", status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
         file().prop_map(Action::Redirects),
         (
@@ -1951,6 +2064,7 @@ fn a_reference_without_a_value_is_one_error_that_names_it() {
         ("${ROOT", "expected `}` behind `${ROOT`"),
         ("${file:none}", "cannot read /run/credentials/none: there is no such file"),
         ("${file:/none}", "cannot read /none: there is no such file"),
+        ("${NO_SUCH:-${ROOT}}", "`${NO_SUCH:-…}`: a default has no references of its own"),
         ("${file:longer}", "cannot read /run/credentials/longer: a value has 64 KiB at most"),
     ] {
         for key in ["files", "threads", "listing", "listen"] {

@@ -1,7 +1,7 @@
 //! The keys of an element of `interface`.
 
 use super::text::some_list_text;
-use super::{Key, inline_text, read_keys, require, set};
+use super::{Key, inline_text, read_keys_with, set};
 use crate::Interface;
 use crate::message::Notes;
 use crate::node::Node;
@@ -58,9 +58,10 @@ pub(super) fn read_interface(node: Node<'_>, notes: &mut Notes) -> Option<Interf
     }
     let mut interface = Interface::default();
     let table = node.table(notes)?;
-    read_keys(&mut interface, INTERFACE, "interface", table, notes);
-    require(table, "name", "interface", notes);
-    if let Err(error) = interface.check() {
+    read_keys_with(&mut interface, INTERFACE, "interface", &["name"], table, notes);
+    if table.has("name")
+        && let Err(error) = interface.check()
+    {
         notes.error(table.place, error);
     }
     Some(interface)

@@ -1,7 +1,7 @@
 //! The keys of a listener in `listen`.
 
 use super::text::path_text;
-use super::{Key, inline_text, read_keys, require, set};
+use super::{Key, inline_text, read_keys_with, set};
 use crate::draft::ListenDraft;
 use crate::message::Notes;
 use crate::node::Node;
@@ -92,16 +92,14 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
     if node.is_table() {
         let mut draft = ListenDraft::default();
         let table = node.table(notes)?;
-        read_keys(&mut draft, LISTEN, "listen", table, notes);
+        read_keys_with(&mut draft, LISTEN, "listen", &["address", "unix"], table, notes);
         let is_ip = table.has("address");
-        if !is_ip {
-            require(table, "unix", "listen", notes);
-        }
         for key in ["unix", "mode", "owner"].into_iter().filter(|key| is_ip && table.has(key)) {
             notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
         }
-        let address = if is_ip { draft.address? } else { Address::Unix(draft.socket) };
-        let ListenDraft { proxy_protocol, tls, .. } = draft;
+        let ListenDraft { address, socket, proxy_protocol, tls } = draft;
+        let socket = (!socket.path.as_os_str().is_empty()).then_some(Address::Unix(socket));
+        let address = if is_ip { address? } else { socket? };
         return Some(Listen { address, proxy_protocol, tls });
     }
     let address = match node.address(notes)? {

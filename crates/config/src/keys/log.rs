@@ -73,7 +73,7 @@ pub(super) const LOG: &[Key<Log>] = &[
               `$upstream-connect-seconds`, `$upstream-head-seconds`, `$upstream-body-seconds`, `$user-agent` and \
               `$version`. In a name `_` is the same as `-`. A missing value is `-`. In values each quote, each \
               backslash and each byte that is no printable ASCII is written as `\\xHH`. `$$` is a dollar.",
-        read: |log, node, notes| set(&mut log.format, node.template(read_format, notes)),
+        read: |log, node, notes| set(&mut log.format, read_format(node, notes)),
         write: |log| Some(exact(&format_text(&log.format))),
     },
     Key {
@@ -115,9 +115,10 @@ pub(super) fn read_log_key(log: &mut Log, node: Node<'_>, notes: &mut Notes) {
         return set(&mut log.target, read_log(node, notes));
     }
     let Some(table) = node.table(notes) else { return };
-    read_keys(log, LOG, "log", table, notes);
+    let is_known = read_keys(log, LOG, "log", table, notes);
     let given = ["file", "syslog", "journald"].iter().filter(|key| table.has(key)).count();
-    if given != 1 {
+    // An unknown key may be the one that is missing.
+    if given > 1 || given == 0 && is_known {
         notes.error(node.place, "expected one of `file`, `syslog` and `journald`");
     }
 }
@@ -128,18 +129,26 @@ pub(super) fn log_text(log: &Log) -> String {
 }
 
 fn read_log(node: Node<'_>, notes: &mut Notes) -> Option<LogTarget> {
-    match node.as_text() {
-        Some("none") => Some(LogTarget::None),
-        Some("-") => Some(LogTarget::Stdout),
-        _ => node.file(notes).map(LogTarget::File),
-    }
+    let read = |text: &str| match &*value::log(text)? {
+        "none" => Ok(LogTarget::None),
+        "-" => Ok(LogTarget::Stdout),
+        path => node.join(path).map(LogTarget::File),
+    };
+    node.text_or("a path, `-` for standard output, or `none`", read, notes)
 }
 
-fn read_format(text: &str) -> Result<LogFormat, String> {
-    if text.contains('$') {
-        return OwnFormat::new(text).map(|own| LogFormat::Own(Arc::new(own)));
+/// The value of `format` that is no word.
+const OWN_FORMAT: &str = ", or a text with variables";
+
+fn read_format(node: Node<'_>, notes: &mut Notes) -> Option<LogFormat> {
+    let read = |text: &str| match text.contains('$') {
+        true => OwnFormat::new(text).map(|own| LogFormat::Own(Arc::new(own))),
+        false => value::choice_or(text, OWN_FORMAT),
+    };
+    match node.as_text() {
+        Some(_) => node.template(read, notes),
+        None => node.choice_or(OWN_FORMAT, notes),
     }
-    value::choice::<LogFormat>(text).map_err(|why| format!("{why}, or a text with variables"))
 }
 
 fn format_text(format: &LogFormat) -> String {

@@ -11,7 +11,7 @@ use super::servers::{read_applications, read_servers};
 use super::shared::{SHARED, files};
 use super::status::{STATUS, read_code};
 use super::text::{list_text, path_text};
-use super::{FLAG, Key, ROUTE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
+use super::{FLAG, Key, ROUTE_TITLE, find, inline_text, names, read_keys_with, set, unknown};
 use crate::draft::RouteDraft;
 use crate::message::Notes;
 use crate::node::Table;
@@ -120,8 +120,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
             let mut redirect = Redirect { to: String::new(), status: 308 };
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
-                read_keys(&mut redirect, REDIRECT, "redirect", table, notes);
-                require(table, "to", "redirect", notes);
+                read_keys_with(&mut redirect, REDIRECT, "redirect", &["to"], table, notes);
             } else {
                 set(&mut redirect.to, node.template(value::target, notes));
             }
@@ -164,8 +163,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
             let mut fixed = FixedStatus { code: 200, text: None };
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
-                read_keys(&mut fixed, STATUS, "status", table, notes);
-                require(table, "code", "status", notes);
+                read_keys_with(&mut fixed, STATUS, "status", &["code"], table, notes);
             } else {
                 set(&mut fixed.code, read_code(node, ", or a table", notes));
             }
@@ -194,8 +192,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
             let mut cgi = Cgi::new(PathBuf::new());
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
-                read_keys(&mut cgi, CGI, "cgi", table, notes);
-                require(table, "directory", "cgi", notes);
+                read_keys_with(&mut cgi, CGI, "cgi", &["directory"], table, notes);
             } else {
                 set(&mut cgi.root, node.file(notes));
             }
@@ -250,8 +247,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
             let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
-                read_keys(&mut fastcgi, FASTCGI, "fastcgi", table, notes);
-                require(table, "server", "fastcgi", notes);
+                read_keys_with(&mut fastcgi, FASTCGI, "fastcgi", &["server"], table, notes);
             } else {
                 fastcgi.upstream.servers = read_applications(node, notes);
             }
@@ -294,7 +290,10 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
 pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut Notes) {
     for (name, place, node) in table.entries() {
         if let Some(key) = find(ROUTE, name) {
+            let before = notes.error_count();
             key.read(route, node, notes);
+            let is_wrong = notes.error_count() > before || node.has_failed();
+            route.has_wrong_action |= is_wrong && ACTIONS.contains(&name);
         } else if let Some(key) = find(SHARED, name) {
             key.read(&mut route.shared, node, notes);
             route.own.push((key.name, place));
@@ -302,7 +301,7 @@ pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut N
             let names = names(ROUTE).chain(names(SHARED));
             let meant = unknown(name, ROUTE_TITLE, names, place, notes);
             route.has_unknown = true;
-            route.has_misspelled_action |= meant.is_some_and(|key| ACTIONS.contains(&key));
+            route.has_wrong_action |= meant.is_some_and(|key| ACTIONS.contains(&key));
         }
     }
 }

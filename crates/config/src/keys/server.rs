@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::interface::{interface_text, read_interface};
 use super::pcap::PCAP;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
-use super::{ACCOUNT, BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
+use super::{ACCOUNT, BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys_with, set};
 use crate::draft::{Draft, Thing};
 use crate::message::{Notes, Span};
 use crate::node::Node;
@@ -33,7 +33,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         example: r#""epoll""#,
         doc: "The kernel interface to use; `auto` is io_uring where the kernel has and allows it.",
         read: |draft, node, notes| {
-            let driver = node.text(value::choice::<value::Driver>, notes);
+            let driver = node.choice::<value::Driver>(notes);
             set(&mut draft.server.driver, driver.map(Into::into));
         },
         write: |server| Some(quoted(&value::word::<value::Driver, _>(&server.driver))),
@@ -76,7 +76,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               receives by AF_XDP. A short measurement at the start finds out whether AF_XDP or the packet socket is \
               cheaper for sending small frames and large frames.",
         read: |draft, node, notes| {
-            set(&mut draft.server.frames, node.text(value::choice::<Frames>, notes));
+            set(&mut draft.server.frames, node.choice::<Frames>(notes));
         },
         write: |server| {
             let word = || quoted(&value::word::<Frames, _>(&server.frames));
@@ -92,7 +92,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               full. BBR measures the rate at which the path delivers, and sends at this rate: BBR is faster where \
               frames are lost by chance, and keeps queues short. NewReno is the older standard, for comparisons.",
         read: |draft, node, notes| {
-            set(&mut draft.server.congestion, node.text(value::choice::<Congestion>, notes));
+            set(&mut draft.server.congestion, node.choice::<Congestion>(notes));
         },
         write: |server| {
             let word = || quoted(&value::word::<Congestion, _>(&server.congestion));
@@ -109,8 +109,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
             let mut capture = Capture::new(PathBuf::new());
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
-                read_keys(&mut capture, PCAP, "pcap", table, notes);
-                require(table, "file", "pcap", notes);
+                read_keys_with(&mut capture, PCAP, "pcap", &["file"], table, notes);
             } else {
                 set(&mut capture.file, node.file(notes));
             }
@@ -162,7 +161,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         example: r#""json""#,
         doc: "The format of messages on standard error.",
         read: |draft, node, notes| {
-            set(&mut draft.server.error_format, node.text(value::choice::<ErrorFormat>, notes));
+            set(&mut draft.server.error_format, node.choice::<ErrorFormat>(notes));
         },
         write: |server| Some(quoted(&value::word::<ErrorFormat, _>(&server.error_format))),
     },
@@ -194,7 +193,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               has, and a message lists the missing ones; with `required` the server does not start on such a kernel. \
               docs/confinement.md has the details.",
         read: |draft, node, notes| {
-            if let Some(confine) = node.text(value::choice::<Confine>, notes) {
+            if let Some(confine) = node.choice::<Confine>(notes) {
                 draft.server.confine = Some(confine);
             }
         },

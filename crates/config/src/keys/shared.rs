@@ -12,7 +12,7 @@ use super::symlinks::{SYMLINKS, symlinks_text};
 use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
 use super::upstream_tls::{read_upstream_tls, upstream_tls_text};
 use super::{
-    BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set, unless_none,
+    BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, read_keys_with, set, unless_none,
 };
 use crate::draft::Shared;
 use crate::message::Notes;
@@ -83,6 +83,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
                 read_keys(&mut rule, HEADER, "headers", node.table(notes)?, notes);
                 Some(rule)
             };
+            if node.is_table() && !node.is_list() {
+                return node.expected(HEADERS, notes);
+            }
             shared.headers.extend(node.list(notes, read).unwrap_or_default());
         },
         write: |route| {
@@ -168,7 +171,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         example: r#""never""#,
         doc: "The files that stay in the page cache after they were read; `samum serve --help` explains the values.",
         read: |shared, node, notes| {
-            let cache = node.text(value::choice::<value::Cache>, notes);
+            let cache = node.choice::<value::Cache>(notes);
             set(&mut shared.files.policy.caching, cache.map(Into::into));
         },
         write: |route| {
@@ -195,7 +198,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         example: r#""hash""#,
         doc: "The source of the ETag of a file: what `stat(2)` says, or the contents.",
         read: |shared, node, notes| {
-            let etag = node.text(value::choice::<value::Etag>, notes);
+            let etag = node.choice::<value::Etag>(notes);
             set(&mut shared.files.tags, etag.map(Into::into));
         },
         write: |route| Some(quoted(&value::word::<value::Etag, _>(&files(route)?.rules.tags))),
@@ -303,12 +306,11 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             let symlinks = if node.is_table() {
                 node.table(notes).map(|table| {
                     let mut into = Vec::new();
-                    read_keys(&mut into, SYMLINKS, "symlinks", table, notes);
-                    require(table, "follow", "symlinks", notes);
+                    read_keys_with(&mut into, SYMLINKS, "symlinks", &["follow"], table, notes);
                     Symlinks::Into(into.into())
                 })
             } else {
-                node.text(value::choice::<Symlinks>, notes)
+                node.choice_or::<Symlinks>(", or a table", notes)
             };
             set(&mut shared.files.symlinks, symlinks);
         },
@@ -545,7 +547,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               same `hash-by`. With `hash`, a server that has 5/4 of its share, and 16 requests or more, is passed \
               over.",
         read: |shared, node, notes| {
-            set(&mut shared.gateway.balance, node.text(value::choice::<Balance>, notes));
+            set(&mut shared.gateway.balance, node.choice::<Balance>(notes));
         },
         write: |route| Some(quoted(&value::word::<Balance, _>(&gateway(route)?.balance))),
     },
@@ -557,7 +559,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "The part of a request that chooses the server with `balance = \"hash\"`: the address of the client, or \
               the path.",
         read: |shared, node, notes| {
-            set(&mut shared.gateway.hash_by, node.text(value::choice::<HashBy>, notes));
+            set(&mut shared.gateway.hash_by, node.choice::<HashBy>(notes));
         },
         write: |route| Some(quoted(&value::word::<HashBy, _>(&gateway(route)?.hash_by))),
     },
@@ -667,6 +669,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         },
     },
 ];
+
+/// The value of `headers`.
+const HEADERS: &str = "a list of tables, such as `[{ set = { Cache-Control = \"no-cache\" } }]`";
 
 /// Keys, and the actions of routes that do something with them; other keys are for all actions. `max-body` and
 /// `request-headers` are errors elsewhere.

@@ -106,7 +106,7 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
               `/.well-known/acme-challenge/` are sent without TLS, too.",
         read: |site, node, notes| {
             site.https_place = Some(node.place);
-            set(&mut site.https, node.text(value::choice::<Https>, notes));
+            set(&mut site.https, node.choice::<Https>(notes));
         },
         write: |site| Some(quoted(&value::word::<Https, _>(&site.https))),
     },
@@ -141,6 +141,11 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
     },
 ];
 
+/// Returns true if a key that is not in its place is that of routes, or belongs to a route.
+pub(super) fn is_of_route(key: &str) -> bool {
+    ["route", "routes"].contains(&key) || find(ROUTE, key).is_some()
+}
+
 pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Notes) {
     for (name, place, node) in table.entries().filter(|(name, ..)| *name != "route") {
         if let Some(key) = find(SITE, name) {
@@ -150,8 +155,7 @@ pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Note
         } else {
             let names = names(SITE).chain(names(SHARED)).chain(["route"]);
             let meant = unknown(name, SITE_TITLE, names, place, notes);
-            let is_of_route = |key| key == "route" || find(ROUTE, key).is_some();
-            site.has_misspelled_route |= meant.is_some_and(is_of_route);
+            site.has_wrong_route |= meant.is_some_and(is_of_route);
         }
     }
     if !table.has("listen") {
@@ -159,7 +163,10 @@ pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Note
     }
     // The routes begin with the values of their site.
     let Some((_, _, node)) = table.entries().find(|(name, ..)| *name == "route") else { return };
-    for table in node.tables("site.route", notes) {
+    let before = notes.error_count();
+    let tables = node.tables("site.route", notes);
+    site.has_wrong_route |= notes.error_count() > before;
+    for table in tables {
         let mut route = RouteDraft::new(table.place, site.shared.clone());
         read_route(&mut route, table, notes);
         site.routes.push(route);

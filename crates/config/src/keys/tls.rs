@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::text::path_text;
-use super::{FLAG, Key, inline_text, read_keys, require, set};
+use super::{FLAG, Key, inline_text, read_keys_with, set};
 use crate::draft::{SiteDraft, Thing, TlsDraft};
 use crate::message::Notes;
 use crate::node::Node;
@@ -60,7 +60,7 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         doc: "The versions of TLS that clients may use: 1.3 only (`modern`), or 1.3 and 1.2 (`intermediate`). The \
               ciphers of 1.2 use AEAD and ECDHE; there is no list of ciphers.",
         read: |draft, node, notes| {
-            set(&mut draft.profile, node.text(value::choice::<TlsProfile>, notes));
+            set(&mut draft.profile, node.choice::<TlsProfile>(notes));
         },
         write: |tls| Some(quoted(&value::word::<TlsProfile, _>(&tls.profile))),
     },
@@ -75,8 +75,7 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         read: |draft, node, notes| {
             let Some(table) = node.table(notes) else { return };
             draft.client = Some(TlsClients::new(PathBuf::new()));
-            read_keys(draft, TLS_CLIENT, "client", table, notes);
-            require(table, "ca", "client", notes);
+            read_keys_with(draft, TLS_CLIENT, "client", &["ca"], table, notes);
         },
         write: |tls| tls.client.as_ref().map(|client| inline_text(TLS_CLIENT, client)),
     },
@@ -135,10 +134,9 @@ pub(super) fn read_tls(site: &mut SiteDraft, node: Node<'_>, notes: &mut Notes) 
     let mut draft = TlsDraft::default();
     if node.is_table() {
         let Some(table) = node.table(notes) else { return };
-        read_keys(&mut draft, TLS, "tls", table, notes);
-        require(table, "certificate", "tls", notes);
+        read_keys_with(&mut draft, TLS, "tls", &["certificate"], table, notes);
     } else {
-        draft.certificates = node.text(word, notes);
+        draft.certificates = node.text_or(TLS_VALUE, word, notes);
     }
     site.things.append(&mut draft.places);
     site.tls = tls_of(draft, notes);
@@ -149,13 +147,15 @@ pub(super) fn tls_text(tls: &Tls) -> String {
     if *tls == Tls::default() { quoted(value::SELF_SIGNED) } else { inline_text(TLS, tls) }
 }
 
+/// The values of `tls`.
+const TLS_VALUE: &str = "`self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`";
+
 /// Reads the word for a self-signed certificate, which has no files.
 fn word(text: &str) -> Result<Vec<PathBuf>, String> {
     if value::is_self_signed(text)? {
         return Ok(Vec::new());
     }
-    Err("expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`"
-        .to_owned())
+    Err(format!("expected {TLS_VALUE}"))
 }
 
 /// Puts each certificate together with its key; `None` if the certificates were wrong.

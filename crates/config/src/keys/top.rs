@@ -37,7 +37,9 @@ pub(super) const TOP: &[Key<Draft, ()>] = &[
         read: |draft, node, notes| {
             let Some(table) = node.table(notes) else { return };
             match draft.server_place.replace(node.place) {
-                None => read_keys(draft, SERVER, SERVER_TITLE, table, notes),
+                None => {
+                    read_keys(draft, SERVER, SERVER_TITLE, table, notes);
+                }
                 Some(other) => notes.error_beside(node.place, "another file has `[server]`", other),
             }
         },
