@@ -195,30 +195,37 @@ fn unknown(
     let home = |name: &str| {
         sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name))
     };
+    // A key of one of the large tables is a key in the wrong place, even if a key of this table is similar.
+    let large = [TOP_TITLE, SERVER_TITLE, SITE_TITLE, ROUTE_TITLE, SHARED_TITLE];
+    let misplaced = home(name).filter(|home| large.contains(&home.title));
     // Such as `timeout-connect` for `timeout`.
     let is_longer = |key: &&&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
     let longer: Vec<_> = names.iter().filter(is_longer).map(|key| format!("`{key}`")).collect();
-    let word = elsewhere::word(name);
+    let word = elsewhere::word(title, name);
     let near = suggest::nearest(name, names.iter().copied());
-    let advice = match (&word, near) {
-        (Some(Word::Keys(keys)), _) => {
-            let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-            let all = all.join(" or ");
-            match keys.first().filter(|key| !names.contains(key)) {
-                None => format!("use {all}"),
+    let advice = match (&word, &misplaced, near) {
+        (Some(Word::Keys(keys)), ..) => {
+            let listed = |keys: &[&str]| {
+                let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+                all.join(" or ")
+            };
+            let here: Vec<_> = keys.iter().copied().filter(|key| names.contains(key)).collect();
+            match keys.first().filter(|_| here.is_empty()) {
+                None => format!("use {}", listed(&here)),
                 Some(key) => {
                     let title = home(key).map_or(ROUTE_TITLE, |home| home.title);
-                    format!("use {all} in {title}")
+                    format!("use {} in {title}", listed(keys))
                 }
             }
         }
-        (Some(Word::Missing(sentence)), _) => (*sentence).to_owned(),
-        (None, Some(near)) => format!("did you mean `{near}`?"),
-        (None, None) if !longer.is_empty() => {
+        (Some(Word::Missing(sentence)), ..) => (*sentence).to_owned(),
+        (None, Some(home), _) => format!("it belongs to {}", home.title),
+        (None, None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None, None) if !longer.is_empty() => {
             let home = home(name).map(|home| format!("; `{name}` belongs to {}", home.title));
             format!("use {}{}", longer.join(" or "), home.unwrap_or_default())
         }
-        (None, None) => match home(name) {
+        (None, None, None) => match home(name) {
             Some(home) => format!("it belongs to {}", home.title),
             None => format!("{title} has {}", names.join(", ")),
         },
@@ -227,7 +234,7 @@ fn unknown(
     match word {
         Some(Word::Keys(keys)) => keys.first().copied(),
         Some(Word::Missing(_)) => None,
-        None => near,
+        None => near.filter(|_| misplaced.is_none()),
     }
 }
 

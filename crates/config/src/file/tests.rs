@@ -453,6 +453,38 @@ fn mistakes_are_explained() {
             site("headers = { X = 'y' }"),
             "expected a list of tables, such as `[{ set = { Cache-Control = \"no-cache\" } }]`, found a table",
         ),
+        ("[[route]]\nfiles = 'x'\n".to_owned(), "unknown key `route`; write `[[site.route]]`"),
+        // Keys in the wrong place, and words of other servers.
+        (
+            routes("files = 'x'\ninclude = 'y'"),
+            "unknown key `include`; it belongs to the top of the file",
+        ),
+        (
+            routes("files = 'x'\nread-timeout = 5"),
+            "unknown key `read-timeout`; use `timeout-upstream`",
+        ),
+        (
+            "[server]\nread-timeout = 5\n".to_owned(),
+            "unknown key `read-timeout`; use `timeout-header`",
+        ),
+        (site("response-headers = []"), "unknown key `response-headers`; use `headers`"),
+        (site("server_tokens = 'off'"), "write `headers = [{ remove = [\"Server\"] }]`"),
+        (
+            site("limit_rate = '1m'"),
+            "unknown key `limit_rate`; use `bytes-per-connection` in limits",
+        ),
+        (routes("proxy_redirect = 'off'"), "it needs no key: a `Location` with the address"),
+        (site("ssl_trusted_certificate = 'x'"), "there is no OCSP stapling"),
+        (
+            routes("files = 'x'\nfastcgi = 'unix:s'\nfastcgi_param = 'x'"),
+            "unknown key `fastcgi_param`; use `environment` in `fastcgi`",
+        ),
+        ("[server]\ngroup = 'x'\n".to_owned(), "unknown key `group`; use `user = \"USER:GROUP\"`"),
+        (site("log_format = 'x'"), "unknown key `log_format`; use `format` in log"),
+        (site("tls = { chain = 'x' }"), "unknown key `chain`; use `certificate`: its file has"),
+        (site("tls = { min-version = '1.2' }"), "unknown key `min-version`; use `profile`"),
+        (site("tls = { password = 'x' }"), "unknown key `password`; a key is not encrypted"),
+        (site("listen = [{ port = 80 }]"), "unknown key `port`; use `address`"),
         (site("listen = [{}]"), "`listen` needs the key `address` or `unix`"),
         (
             routes("proxy = 'http://unix:/run/x.sock:/a'"),
@@ -500,10 +532,7 @@ fn mistakes_are_explained() {
         ),
         (site("tls = { certificate = 'a', client = 'b' }"), "expected a table in braces"),
         (site("tls = { certificate = 'a', client = {} }"), "`client` needs the key `ca`"),
-        (
-            site("tls = { cert = 'a' }"),
-            "unknown key `cert`; tls has certificate, key, profile, client",
-        ),
+        (site("tls = { cert = 'a' }"), "unknown key `cert`; use `certificate`"),
         (site("certificate = 'a'"), "unknown key `certificate`; it belongs to tls"),
         (site("ssl_certificate = 'a'"), "unknown key `ssl_certificate`; use `tls`"),
         (site("ssl_protocols = 'TLSv1.3'"), "unknown key `ssl_protocols`; use `profile` in `tls`"),
