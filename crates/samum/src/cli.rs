@@ -12,6 +12,7 @@ use clap::builder::{ArgPredicate, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
+use crate::explain::Client;
 use crate::machine::Machine;
 use crate::preload::Preload;
 use crate::warnings;
@@ -207,9 +208,9 @@ pub struct Explain {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub fields: Vec<String>,
 
-    /// The address of the client, to which `allow` and `deny` are applied [default: a client that is permitted]
+    /// The address of the client, or `unix`, to which `allow` and `deny` are applied [default: a client that is permitted]
     #[arg(long, value_name = "ADDRESS")]
-    pub from: Option<IpAddr>,
+    pub from: Option<Client>,
 
     /// The control socket of the server [default: control.sock in $RUNTIME_DIRECTORY or /run/samum]
     #[arg(long, value_name = "PATH", conflicts_with = "config")]

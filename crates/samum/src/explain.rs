@@ -3,10 +3,10 @@
 //! On the way the question is one line: the URL, the address of the client and the fields, each separated by a line feed,
 //! which the control socket escapes. The answer is made by `handler/router/explain.rs`.
 
-use core::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use crate::handler::router::explain::Client;
 use crate::handler::router::explain::{Parts, explain};
 use crate::machine::Machine;
 use crate::serving::Snapshot;
@@ -22,8 +22,8 @@ pub(crate) const QUESTION_MAX: usize = 16 * 1024;
 pub struct Question {
     /// Its URL.
     url: String,
-    /// The address of the client, if the rules for clients are to be applied.
-    from: Option<IpAddr>,
+    /// The client, if the rules for clients are to be applied.
+    from: Option<Client>,
     /// Its fields, such as `Accept-Encoding: br`.
     fields: Vec<String>,
 }
@@ -34,7 +34,7 @@ impl Question {
     /// # Errors
     ///
     /// A sentence for the operator.
-    pub fn new(url: &str, from: Option<IpAddr>, fields: &[String]) -> Result<Self, String> {
+    pub fn new(url: &str, from: Option<Client>, fields: &[String]) -> Result<Self, String> {
         let question = Self { url: url.to_owned(), from, fields: fields.to_vec() };
         question.parts()?;
         if question.to_text().len() > QUESTION_MAX {
@@ -61,7 +61,7 @@ impl Question {
         let url = lines.next().unwrap_or_default();
         let from = match lines.next().unwrap_or_default() {
             "" => None,
-            from => Some(from.parse().map_err(|_| format!("{from:?} is no address"))?),
+            from => Some(from.parse().map_err(|why| format!("{from:?}: {why}"))?),
         };
         let fields: Vec<_> = lines.map(str::to_owned).collect();
         Self::new(url, from, &fields)
@@ -79,8 +79,8 @@ impl Question {
             return Err(wrong("a URL has no blanks: `%20` stands for one"));
         }
         let (scheme, rest) = match url.split_once("://") {
-            Some(("http", rest)) => (Scheme::Http, rest),
-            Some(("https", rest)) => (Scheme::Https, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
             _ => return Err(wrong("expected a URL with its scheme, such as http://host/path")),
         };
         let rest = rest.split('#').next().unwrap_or_default();
@@ -142,7 +142,7 @@ mod tests {
     fn a_url_is_the_head_of_a_request() {
         for (url, host, port, line) in [
             ("http://a.example", "a.example", None, "GET / HTTP/1.1"),
-            ("https://a.example/b?c#d", "a.example", None, "GET /b?c HTTP/1.1"),
+            ("HTTPS://a.example/b?c#d", "a.example", None, "GET /b?c HTTP/1.1"),
             ("http://a.example:8080?x", "a.example:8080", Some(8080), "GET /?x HTTP/1.1"),
             ("http://[::1]:81/%41", "[::1]:81", Some(81), "GET /%41 HTTP/1.1"),
             ("http://[::1]/", "[::1]", None, "GET / HTTP/1.1"),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_question_is_the_same_at_the_other_end() {
-        for from in [None, Some("192.0.2.1".parse().unwrap())] {
+        for from in [None, Some("192.0.2.1".parse().unwrap()), Some(Client::Unix)] {
             let fields = ["A: b".to_owned(), "C: d".to_owned()];
             let question = Question::new("http://a.example/", from, &fields).unwrap();
             assert_eq!(Question::from_text(&question.to_text()), Ok(question));

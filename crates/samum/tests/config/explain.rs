@@ -65,7 +65,7 @@ fn what_a_server_would_do_is_explained_and_not_done() {
         let css = format!("{root}/a.css (7 bytes, mode 0644, owner root)");
         let index = format!("{root}/d/index.html (5 bytes");
         let page = format!("{root}/page.html (6 bytes");
-        let cases: [(&[&str], &[&str]); 12] = [
+        let cases: [(&[&str], &[&str]); 13] = [
             (
                 &["http://a.example/a.css", "-H", "Accept-Encoding: gzip"],
                 &[
@@ -108,6 +108,10 @@ fn what_a_server_would_do_is_explained_and_not_done() {
             (
                 &["http://a.example/private/a.css", "--from", "192.0.2.7"],
                 &["192.0.2.7 is permitted", "200 OK"],
+            ),
+            (
+                &["HTTP://a.example/private/a.css", "--from", "unix"],
+                &["unix is not permitted", "403 Forbidden: `allow` and `deny`"],
             ),
             (
                 &["http://a.example/api/x"],

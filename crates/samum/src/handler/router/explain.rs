@@ -5,8 +5,9 @@
 //! is sent to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and
 //! `environment`, and those that came from files by `${file:…}`, are not shown.
 
-use core::fmt::{Display, Write as _};
+use core::fmt::{self, Display, Write as _};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::str::FromStr;
 use core::time::Duration;
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -56,6 +57,48 @@ const COLUMN: usize = 14;
 /// The ticket of the only request.
 const TICKET: Ticket = Ticket { connection: 0, request: 0 };
 
+/// The client of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// One with this address.
+    Address(IpAddr),
+    /// One on a Unix socket: `unix`.
+    Unix,
+}
+
+impl Client {
+    /// Its address, if it has one.
+    const fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            Self::Unix => None,
+        }
+    }
+}
+
+impl FromStr for Client {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "unix" => Ok(Self::Unix),
+            address => address
+                .parse()
+                .map(Self::Address)
+                .map_err(|_| "expected an address such as 192.0.2.7, or `unix`".to_owned()),
+        }
+    }
+}
+
+impl Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 /// A request that is explained and not sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
@@ -67,8 +110,8 @@ pub(crate) struct Parts {
     pub(crate) port: Option<u16>,
     /// The head of the request, as a client would send it.
     pub(crate) head: String,
-    /// The address of the client, if the rules for clients are to be applied.
-    pub(crate) from: Option<IpAddr>,
+    /// The client, if the rules for clients are to be applied.
+    pub(crate) from: Option<Client>,
 }
 
 /// The explanation: a name and a text on each line. Nothing in it acts on a terminal.
@@ -155,7 +198,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         say_clients(&mut out, serving.clients(site));
     }
     let mut shell = shell(&snapshot)?;
-    let peer = parts.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let peer = parts.from.and_then(Client::address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut origin = Origin { listener, peer: SocketAddr::new(peer, 0).into() };
     if is_tls {
         origin.set_handshake(Rc::new(Named(parts.host.clone())));
@@ -356,7 +399,7 @@ fn refused_by_rules(
             out.say("client", "permitted, as is assumed (--from ADDRESS applies the rules)");
             None
         }
-        Some(from) if permitted.contains(Some(from)) => {
+        Some(from) if permitted.contains(from.address()) => {
             out.say("client", format_args!("{from} is permitted"));
             None
         }
