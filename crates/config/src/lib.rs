@@ -36,7 +36,7 @@ pub mod route;
 pub mod rule;
 mod secrets;
 pub mod site;
-mod suggest;
+pub mod suggest;
 pub mod text;
 mod tls;
 pub mod upstream;

@@ -2,7 +2,7 @@
 
 /// Returns the name that is most similar to a text, if one is similar enough: at most a third of its
 /// characters differ.
-pub(super) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(text, name);
     let named = names.into_iter().map(|name| (distance(name), name));
     let most = |name: &str| (name.len().max(text.len()) / 3).max(1);

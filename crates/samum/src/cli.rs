@@ -22,7 +22,7 @@ use config::flags::{self, Flag};
 use config::value::{self, Cache, Etag};
 use config::{
     Action, Address, Config, ErrorFormat, FileRules, Files, HeaderRule, InterfaceAddress, Listen,
-    Log, LogTarget, Prefix, Route, Server, Symlinks, Thing, Tls, rule,
+    Log, LogTarget, Prefix, Route, Server, Symlinks, Thing, Tls, rule, suggest,
 };
 use logs::say::set_format;
 
@@ -55,6 +55,12 @@ impl elsewhere::Facts for Facts {
         let serve = self.0.find_subcommand("serve")?;
         let flag = serve.get_arguments().find(|flag| flag.get_long() == Some(name))?;
         Some(flag.get_action().takes_values())
+    }
+
+    fn similar(&self, flag: &str) -> Option<String> {
+        let serve = self.0.find_subcommand("serve")?;
+        let known = serve.get_arguments().filter_map(Arg::get_long);
+        suggest::nearest(flag.strip_prefix("--")?, known).map(|near| format!("--{near}"))
     }
 
     fn is_command(&self, name: &str) -> bool {
@@ -355,7 +361,7 @@ pub struct Serve {
     /// The access log; `-` is standard output
     ///
     /// A file to append to (reopened on SIGHUP and SIGUSR1), `-` for standard output, or `none` [default: none].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = value::log)]
     pub log: Option<String>,
 
     /// The flags that are keys of `[server]`.

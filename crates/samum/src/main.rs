@@ -140,7 +140,14 @@ fn man() -> Result<(), String> {
     let mut page = Vec::new();
     let command = Cli::command();
     let write = |page: &mut Vec<u8>| -> io::Result<()> {
-        clap_mangen::Man::new(command.clone()).render(page)?;
+        let mut first = Vec::new();
+        clap_mangen::Man::new(command.clone()).render(&mut first)?;
+        let mut first = String::from_utf8_lossy(&first).into_owned();
+        // The subcommands have no pages of their own.
+        for name in command.get_subcommands().map(clap::Command::get_name).chain(["help"]) {
+            first = first.replace(&format!(r"samum\-{name}(1)"), &format!("samum {name}"));
+        }
+        page.write_all(first.as_bytes())?;
         for sub in command.get_subcommands().filter(|sub| {
             ["serve", "check", "reload", "upgrade", "health", "explain", "stack", "preload"]
                 .contains(&sub.get_name())

@@ -6,7 +6,7 @@
 
 use core::net::Ipv6Addr;
 
-use config::value;
+use config::{suggest, value};
 
 /// The meaning of a word that samum does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ enum Word {
     SignalOrFallback,
     /// The flag has another name here, and the same value.
     Flag(&'static str),
+    /// The file of an access log follows, unless that is standard output.
+    Log,
     /// These arguments have the same meaning, and no value follows.
     Same(&'static [&'static str]),
     /// Another command does it.
@@ -56,12 +58,13 @@ const FALLBACK: Word = Word::Same(&["--fallback", "/index.html"]);
 
 /// The flags, and the words that stand where samum has its command.
 const WORDS: &[(&str, Word)] = &[
-    ("--access-log", Word::Same(&["--log", "-"])),
+    ("--access-log", Word::Log),
     ("--access-logfile", Word::Flag("--log")),
     ("--addr", Word::Host),
     ("--autoindex", LISTING),
     ("--bind", Word::Host),
     ("--browse", LISTING),
+    ("--cache-size", Word::NeedlessValue),
     ("--cert", Word::Certificate),
     ("--certificate", Word::Certificate),
     ("--chroot", Word::Needless),
@@ -84,7 +87,10 @@ const WORDS: &[(&str, Word)] = &[
     ("--ip", Word::Host),
     ("--key", Word::Key),
     ("--list", LISTING),
+    ("--log-file", Word::Flag("--log")),
+    ("--log-level", Word::NeedlessValue),
     ("--logfile", Word::Flag("--log")),
+    ("--loglevel", Word::NeedlessValue),
     ("--maxconn", Word::Flag("--max-connections")),
     ("--no-daemon", Word::Needless),
     ("--no-listing", Word::Needless),
@@ -148,6 +154,9 @@ pub(super) trait Facts {
     /// Returns whether a value follows a flag of `samum serve`, such as `--listen`; `None` if there is no such flag.
     fn takes_value(&self, flag: &str) -> Option<bool>;
 
+    /// Returns the flag of `samum serve` that a misspelled flag is similar to, if there is one.
+    fn similar(&self, flag: &str) -> Option<String>;
+
     /// Returns true if samum has a command with this name.
     fn is_command(&self, name: &str) -> bool;
 
@@ -158,6 +167,9 @@ pub(super) trait Facts {
 /// Answers a command line that was refused, without the name of the program. There is no answer if all its words are
 /// samum's, or no word is known.
 pub(super) fn answer(arguments: &[String], facts: &impl Facts) -> Option<String> {
+    if let Some(("check", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
+        return answer_of_check(rest);
+    }
     let mut found = Found::default();
     let mut rest = arguments.iter().map(String::as_str).peekable();
     let has_command = rest.next_if(|first| *first == "serve").is_some();
@@ -175,11 +187,19 @@ pub(super) fn answer(arguments: &[String], facts: &impl Facts) -> Option<String>
             continue;
         }
         let (name, attached) = split(argument);
+        let is_known = facts.takes_value(name).is_some() || word(name).is_some();
+        let near = if is_known { None } else { facts.similar(name).or_else(|| similar(name)) };
+        if near.is_some() {
+            found.foreign.push(name.to_owned());
+        }
+        let is_near = near.is_some();
+        let name = near.as_deref().unwrap_or(name);
         let mut value = || match attached {
             Some(attached) => Some(attached.to_owned()),
             None => rest.next_if(|next| !next.starts_with('-')).map(str::to_owned),
         };
         match (facts.takes_value(name), word(name)) {
+            (Some(false), _) if is_near => found.flags.push(name.to_owned()),
             (Some(false), _) => found.flags.push(argument.to_owned()),
             (Some(true), _) if name == "--listen" => found.listen.extend(value()),
             (Some(true), _) if name == "--config" => found.config = value(),
@@ -188,13 +208,49 @@ pub(super) fn answer(arguments: &[String], facts: &impl Facts) -> Option<String>
                 found.flags.extend(value());
             }
             (None, Some(word)) => {
-                found.foreign.push(name.to_owned());
+                if !is_near {
+                    found.foreign.push(name.to_owned());
+                }
                 found.foreign_flag(word, &mut value, facts);
             }
-            (None, None) => found.unknown.push(argument.to_owned()),
+            (None, None) => {
+                found.unknown.push(argument.to_owned());
+                // Its value is neither a port nor a directory.
+                if attached.is_none() {
+                    let is_value =
+                        |next: &&str| !next.starts_with('-') && !facts.is_directory(next);
+                    found.unknown.extend(rest.next_if(is_value).map(str::to_owned));
+                }
+            }
         }
     }
     found.into_answer(has_command)
+}
+
+/// Answers the arguments of `samum check`, which takes its file without a flag.
+fn answer_of_check(arguments: &[String]) -> Option<String> {
+    let mut found = Found { command: Some(Command::Check), ..Found::default() };
+    for argument in arguments {
+        let (name, attached) = split(argument);
+        let is_of_file = matches!(word(name), Some(Word::Flag("--config")))
+            || matches!(word(name), Some(Word::Command(Command::Check)))
+            || ["--config", "--file"].contains(&name);
+        if is_of_file && name.starts_with('-') {
+            found.foreign.push(name.to_owned());
+            found.config = attached.map(str::to_owned).or(found.config);
+        } else if !argument.starts_with('-') {
+            found.config = Some(argument.clone());
+        } else if !["--quiet", "-q"].contains(&name) {
+            return None;
+        }
+    }
+    found.into_answer(true)
+}
+
+/// The word of another server that a misspelled flag is similar to, if there is one.
+fn similar(flag: &str) -> Option<String> {
+    let long = WORDS.iter().filter_map(|(word, _)| word.strip_prefix("--"));
+    suggest::nearest(flag.strip_prefix("--")?, long).map(|name| format!("--{name}"))
 }
 
 /// Splits `--name=value` and `-pvalue`.
@@ -306,6 +362,17 @@ impl Found {
                 self.flags.push(name.to_owned());
                 self.flags.extend(value());
             }
+            Word::Log => {
+                let value = value();
+                let (directory, file) = match value {
+                    Some(text) if facts.is_directory(&text) => (Some(text), None),
+                    file => (None, file),
+                };
+                self.flags.extend(["--log".to_owned(), file.unwrap_or_else(|| "-".to_owned())]);
+                if let Some(directory) = directory {
+                    self.positional(&directory, facts);
+                }
+            }
             Word::Same(arguments) => {
                 self.flags.extend(arguments.iter().map(|&text| text.to_owned()));
             }
@@ -406,9 +473,15 @@ mod tests {
         fn takes_value(&self, flag: &str) -> Option<bool> {
             match flag {
                 "--listing" => Some(false),
-                "--listen" | "--config" | "--index" => Some(true),
+                "--listen" | "--config" | "--index" | "--threads" => Some(true),
                 _ => None,
             }
+        }
+
+        fn similar(&self, flag: &str) -> Option<String> {
+            let known = ["listing", "listen", "config", "index", "threads"];
+            let near = suggest::nearest(flag.strip_prefix("--")?, known)?;
+            Some(format!("--{near}"))
         }
 
         fn is_command(&self, name: &str) -> bool {
@@ -499,6 +572,24 @@ mod tests {
             ("--cors", "`--cors`", "samum serve DIR --headers 'Access-Control-Allow-Origin: *'"),
             ("--port 80 --what", "`--port`", "samum serve DIR --listen 127.0.0.1:80 --what"),
             ("--root it's", "`--root`", r"samum serve 'it'\''s'"),
+            ("--access-log x /srv", "`--access-log`", "samum serve /srv --log x"),
+            ("--access-log /srv", "`--access-log`", "samum serve /srv --log -"),
+            ("/srv --access-log", "`--access-log`", "samum serve /srv --log -"),
+            ("serve --log-level 3", "`--log-level`", "samum serve DIR"),
+            // Misspelled flags, whose values are no ports.
+            ("serve --treads 3", "`--treads`", "samum serve DIR --threads 3"),
+            ("serve --treads=3 .", "`--treads`", "samum serve . --threads 3"),
+            ("--treads 3 /srv", "`--treads`", "samum serve /srv --threads 3"),
+            ("serve --lissten 8080", "`--lissten`", "samum serve DIR --listen 8080"),
+            ("serve --worker 2", "`--worker`", "samum serve DIR --threads 2"),
+            ("serve --listning", "`--listning`", "samum serve DIR --listing"),
+            ("serve --config F --treads 3", "`--treads`", "samum serve --config F --threads 3"),
+            // The file of `check` is no flag.
+            ("check --config F", "`--config`", "samum check F"),
+            ("check --config=F -q", "`--config`", "samum check F"),
+            ("check -c F", "`-c`", "samum check F"),
+            ("check -t F", "`-t`", "samum check F"),
+            ("check -t", "`-t`", "samum check /etc/samum/samum.toml"),
         ] {
             let expected = format!("there is no {foreign}: `{expected}`");
             assert_eq!(answered(line).as_deref(), Some(&expected[..]), "{line}");
@@ -531,10 +622,11 @@ mod tests {
         for line in [
             "",
             "sreve",
-            "--listning",
-            "serve --listning",
             "serve a b",
-            "check -t",
+            "serve --what 3",
+            "check",
+            "check --what F",
+            "check a b",
             "--listing --x",
         ] {
             assert_eq!(answered(line), None, "{line}");

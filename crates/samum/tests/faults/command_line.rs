@@ -53,7 +53,9 @@ fn help_version_completions_and_man_page_are_printed() {
         page.contains(".TH samum")
             && page.contains("SAMUM SERVE")
             && page.contains("SAMUM PRELOAD")
-            && page.contains("rate\\-min"),
+            && page.contains("rate\\-min")
+            && page.contains("\nsamum serve\n")
+            && page.matches("(1)").count() == 0,
         "{page}"
     );
     let (code, page, _) = samum(&["man", "samum.toml"]);
@@ -102,6 +104,21 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
         (&["-s", "reload"], "`samum reload`"),
         (&["-m", "http.server", "8000"], "`samum serve DIR --listen 127.0.0.1:8000`"),
         (&["--port", "\u{1b}[2J"], "samum serve DIR --listen '127.0.0.1:\\u{1b}[2J'"),
+        (&["serve", "--treads", "3"], "no `--treads`: `samum serve DIR --threads 3`"),
+        (&["serve", "--max-conections", "100"], "`samum serve DIR --max-connections 100`"),
+        (&["serve", "--timeout-iddle", "5"], "`samum serve DIR --timeout-idle 5`"),
+        (&["serve", "--worker", "2"], "`samum serve DIR --threads 2`"),
+        (&["serve", "--lissten", "8080"], "`samum serve DIR --listen 8080`"),
+        (&["serve", "--log-level", "3"], "no `--log-level`: `samum serve DIR`"),
+        (&["serve", "--cache-size", "100"], "no `--cache-size`: `samum serve DIR`"),
+        (&["serve", "--config", "F", "--treads", "3"], "`samum serve --config F --threads 3`"),
+        (&["serve", "--access-log", "x"], "`samum serve DIR --log x`"),
+        (&["serve", "--log", "off"], "without a log it is \"none\"; \"./off\" is a file"),
+        (&["serve", "--charset", "off"], "without the name of an encoding it is \"none\""),
+        (&["check", "--config", "F"], "no `--config`: `samum check F`"),
+        (&["check", "-c", "F"], "no `-c`: `samum check F`"),
+        (&["check", "-t", "F"], "no `-t`: `samum check F`"),
+        (&["explain", "http://a/", "--from", "nobody"], "such as 192.0.2.7, or `unix`"),
         (&[], "Usage"),
     ] {
         let (code, _, stderr) = samum(args);
