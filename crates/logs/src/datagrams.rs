@@ -19,6 +19,7 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
 
+use crate::dropped_lines;
 use config::errno::words;
 
 /// The bytes of messages that wait in a worker.
@@ -142,9 +143,8 @@ impl Datagrams {
         if core::mem::take(&mut self.troubled) {
             let lost = self.dropped - self.told;
             self.told = self.dropped;
-            let lines = if lost == 1 { "line was" } else { "lines were" };
             let path = self.path.display();
-            self.trouble = Some(format!("logging to {path} again; {lost} {lines} dropped"));
+            self.trouble = Some(format!("logging to {path} again; {}", dropped_lines(lost)));
         }
     }
 

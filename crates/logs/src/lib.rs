@@ -239,6 +239,14 @@ impl Logs {
     }
 }
 
+/// Says how many lines were dropped.
+fn dropped_lines(count: u64) -> String {
+    match count {
+        1 => "1 line was dropped".to_owned(),
+        count => format!("{count} lines were dropped"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::net::SocketAddr;
@@ -262,6 +270,12 @@ mod tests {
 
     fn origin() -> Origin {
         Origin { listener: 0, peer: SocketAddr::from(([192, 0, 2, 1], 80)).into() }
+    }
+
+    #[test]
+    fn one_line_is_no_lines() {
+        assert_eq!(dropped_lines(1), "1 line was dropped");
+        assert_eq!(dropped_lines(2), "2 lines were dropped");
     }
 
     /// Waits until all lines have been written, as a worker does.

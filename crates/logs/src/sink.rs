@@ -8,6 +8,8 @@ use ring::{Completion, Event, Fd, Key, Op, Ring, Time, Token};
 use rustix::fs::fstat;
 use rustix::pipe::fcntl_getpipe_size;
 
+use crate::dropped_lines;
+
 /// Bytes that may wait to be written; at this limit lines are dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
 /// The number of waiting bytes from which on lines are written at once; fewer wait for at most [`DELAY_MAX`].
@@ -223,7 +225,7 @@ impl Sink {
                     let lost = self.dropped - self.told;
                     self.told = self.dropped;
                     self.trouble =
-                        Some(format!("logging to {} again; {lost} lines were dropped", self.name));
+                        Some(format!("logging to {} again; {}", self.name, dropped_lines(lost)));
                 }
                 self.end = match bytes[..count].last() {
                     None => self.end,

@@ -204,7 +204,12 @@ impl Seed {
         let cut = worker.cut_off(until);
         let lost = worker.write_logs(until);
         if lost > 0 {
-            say(&format!("{lost} lines of the access log are lost"));
+            let lines = if lost == 1 {
+                "1 line of the access log is"
+            } else {
+                &format!("{lost} lines of the access log are")
+            };
+            say(&format!("{lines} lost"));
         }
         worker.end_network(LOGS_MAX);
         // A drop of the ring waits for its calls, and a call may sleep for ever on a dead network file system. The
