@@ -44,6 +44,8 @@ pub enum Cause {
     NoKey {
         /// True if the file was named as that of the key.
         is_key_file: bool,
+        /// True if the file seems to be in DER.
+        is_binary: bool,
     },
     /// There is no list of revoked certificates in the file.
     NoRevocationList,
@@ -140,10 +142,14 @@ impl fmt::Display for Fault {
                 "the file is not in PEM: convert it, from DER by `openssl x509 -inform DER -in {file} -out NEW`, \
                  from PKCS#12 by `openssl pkcs12 -nodes -in {file} -out NEW`"
             ),
-            Cause::NoKey { is_key_file: false } => {
+            Cause::NoKey { is_binary: true, .. } => write!(
+                out,
+                "the file is not in PEM: convert it, from DER by `openssl pkey -inform DER -in {file} -out NEW`"
+            ),
+            Cause::NoKey { is_key_file: false, is_binary: false } => {
                 out.write_str("the file has no private key: name the file of the key, too")
             }
-            Cause::NoKey { is_key_file: true } => out.write_str(
+            Cause::NoKey { is_key_file: true, is_binary: false } => out.write_str(
                 "the file has no private key: a line such as -----BEGIN PRIVATE KEY----- is expected",
             ),
             Cause::NoRevocationList => write!(

@@ -51,10 +51,12 @@ impl Pair {
             key.map_or(Ok(sections), |key| Sections::read(key, FILE_BYTES_MAX))?;
         let key_path = key.unwrap_or(certificate).path;
         let Some(private) = sections_of_key.key else {
-            let is_key_file = key.is_some();
-            let is_encrypted = sections_of_key.has_encrypted_key;
-            let cause =
-                if is_encrypted { Cause::EncryptedKey } else { Cause::NoKey { is_key_file } };
+            let cause = if sections_of_key.has_encrypted_key {
+                Cause::EncryptedKey
+            } else {
+                let is_binary = key.is_some_and(|key| is_binary(key.bytes));
+                Cause::NoKey { is_key_file: key.is_some(), is_binary }
+            };
             return Err(Fault::new(key_path, cause));
         };
         Self::join(Some(certificate.path), chain, Some(key_path), &private)

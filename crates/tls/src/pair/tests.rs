@@ -137,6 +137,10 @@ fn what_cannot_be_used_is_refused_and_the_operator_learns_why() {
         (one(EC), "pair.pem: the file has no private key: name the file of the key, too"),
         (read_two(EC, EC), "it.key: the file has no private key: a line such as "),
         (
+            read_two(EC, "0\u{82}"),
+            "it.key: the file is not in PEM: convert it, from DER by `openssl pkey -inform DER -in it.key -out NEW`",
+        ),
+        (
             read_two(EC, PKCS8_ENCRYPTED),
             "it.key: the private key is encrypted, and samum asks for no passphrase: decrypt it by `openssl pkey -in it.key -out NEW`",
         ),
@@ -213,7 +217,7 @@ fn a_file_half_written_is_never_used_and_never_misunderstood() {
                 Cause::NoCertificate { is_binary: false } => {
                     assert!(!cut.contains("-----BEGIN CERTIFICATE"))
                 }
-                Cause::NoKey { is_key_file: false } => {
+                Cause::NoKey { is_key_file: false, is_binary: false } => {
                     assert!(!cut.contains("-----BEGIN EC PRIVATE"))
                 }
                 _ => panic!("{fault}\n{cut}"),
