@@ -102,6 +102,33 @@ pub fn find(bytes: &[u8], byte: u8) -> usize {
     at + rest.iter().position(|&other| other == byte).unwrap_or(rest.len())
 }
 
+/// Returns whether a value is `uri-host [ ":" port ]` (RFC 9110 §4.2, RFC 3986 §3.2), or nothing. User information is not
+/// allowed (RFC 9113 §8.3.1).
+#[inline(always)]
+pub fn is_authority(value: &[u8]) -> bool {
+    let host_end = match value.first() {
+        Some(b'[') => match value.iter().position(|&byte| byte == b']') {
+            Some(end) if is_ip_literal(&value[1..end]) => end + 1,
+            _ => return false,
+        },
+        _ => skip(value, 0, HOST),
+    };
+    match &value[host_end..] {
+        [] => true,
+        // Five digits hold every port. Numbers from 65,536 are let through, because the port is not
+        // used here.
+        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// Returns whether `inside` may stand between the brackets of an IPv6 address or of a future address format. It
+/// looks at the characters only.
+#[cold]
+fn is_ip_literal(inside: &[u8]) -> bool {
+    !inside.is_empty() && inside.iter().all(|&byte| is(byte, HOST) || byte == b':')
+}
+
 /// A word of eight bytes, each of which is 1, and one of those that have their high bit only.
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;

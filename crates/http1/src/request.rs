@@ -18,7 +18,7 @@
 //! The cuts between packets never change the verdict. A fault of one line is reported as soon as the line shows it;
 //! fields that contradict each other are reported at the end of the head.
 
-use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
+use http::bytes::{self, PATH, QUERY, TOKEN, is_authority};
 use http::{Field, FieldIndex, Framing, Head, Method, Reject, Status, Target, Version};
 
 use crate::framing;
@@ -351,32 +351,6 @@ fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
         let (start, rest) = target.split_at_checked(scheme.len())?;
         start.eq_ignore_ascii_case(scheme).then_some(rest)
     })
-}
-
-/// `uri-host [ ":" port ]` (RFC 9110 §4.2, RFC 3986 §3.2), or nothing.
-#[inline(always)]
-fn is_authority(value: &[u8]) -> bool {
-    let host_end = match value.first() {
-        Some(b'[') => match value.iter().position(|&byte| byte == b']') {
-            Some(end) if is_ip_literal(&value[1..end]) => end + 1,
-            _ => return false,
-        },
-        _ => bytes::skip(value, 0, HOST),
-    };
-    match &value[host_end..] {
-        [] => true,
-        // Five digits hold every port. Numbers from 65,536 are let through, because the port is not
-        // used here.
-        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
-        _ => false,
-    }
-}
-
-/// Returns whether `inside` may stand between the brackets of an IPv6 address or of a future address format. It
-/// looks at the characters only.
-#[cold]
-fn is_ip_literal(inside: &[u8]) -> bool {
-    !inside.is_empty() && inside.iter().all(|&byte| bytes::is(byte, HOST) || byte == b':')
 }
 
 /// RFC 9112 §3.2: more than one `Host` or an invalid one is a 400.

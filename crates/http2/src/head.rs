@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use hpack::Line;
-use http::bytes::{self, HOST, QUERY, TOKEN};
+use http::bytes::{self, QUERY, TOKEN, is_authority};
 use http::{Field, FieldIndex, Framing, Head, Method, Reject, Status, Target, Version};
 
 use crate::limits::Limits;
@@ -443,26 +443,6 @@ impl Found {
             has_ended: self.has_ended,
         }
     }
-}
-
-/// `uri-host [ ":" port ]` (RFC 9110 §4.2, RFC 3986 §3.2). User information is not allowed (RFC 9113 §8.3.1).
-fn is_authority(value: &[u8]) -> bool {
-    let host_end = match value.first() {
-        Some(b'[') => match value.iter().position(|&byte| byte == b']') {
-            Some(end) if end > 1 && value[1..end].iter().all(is_ip_literal) => end + 1,
-            _ => return false,
-        },
-        _ => bytes::skip(value, 0, HOST),
-    };
-    match &value[host_end..] {
-        [] => true,
-        [b':', port @ ..] => port.len() <= 5 && port.iter().all(u8::is_ascii_digit),
-        _ => false,
-    }
-}
-
-fn is_ip_literal(byte: &u8) -> bool {
-    bytes::is(*byte, HOST) || *byte == b':'
 }
 
 #[cfg(test)]

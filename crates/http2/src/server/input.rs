@@ -224,12 +224,8 @@ impl Connection {
         if head.stream.is_multiple_of(2) {
             return Err(Fault::protocol("a request on a stream that is not a client's"));
         }
-        let mut block = payload;
-        if head.has(flag::PADDED) {
-            let (&padding, rest) = block.split_first().ok_or(SHORT_FRAME)?;
-            let len = rest.len().checked_sub(usize::from(padding)).ok_or(LONG_PADDING)?;
-            block = &rest[..len];
-        }
+        let parts = padding(head, payload)?.ok_or(SHORT_FRAME)?;
+        let mut block = &payload[parts.before..payload.len() - parts.behind as usize];
         if head.has(flag::PRIORITY) {
             let (priority, rest) = block.split_first_chunk::<5>().ok_or(SHORT_FRAME)?;
             check_dependency(head.stream, *priority)?;
@@ -388,16 +384,12 @@ impl Connection {
         if head.stream == 0 {
             return Err(Fault::protocol("DATA on no stream"));
         }
-        let (overhead, padding) = if head.has(flag::PADDED) {
-            if head.length == 0 {
-                return Err(SHORT_FRAME);
-            }
-            let Some(&padding) = rest.get(HEAD_LEN) else { return Ok(Step::Partial) };
-            (1 + u32::from(padding), u32::from(padding))
-        } else {
-            (0, 0)
+        let come = rest.get(HEAD_LEN..).unwrap_or_default();
+        let Some(Padding { before, behind: padding }) = padding(head, come)? else {
+            return Ok(Step::Partial);
         };
-        let left = head.length.checked_sub(overhead).ok_or(LONG_PADDING)?;
+        let overhead = u32::from(before > 0) + padding;
+        let left = head.length - overhead;
         let has_ended = head.has(flag::END_STREAM);
         if left < TINY_DATA && !has_ended {
             self.count_idle(now)?;
@@ -414,7 +406,7 @@ impl Connection {
             return Err(Fault::attack(Attack::Window, "data beyond the window of the connection"));
         }
         self.take(overhead, now);
-        let head_len = HEAD_LEN + usize::from(head.has(flag::PADDED));
+        let head_len = HEAD_LEN + before;
         self.input = Input::Data(Data { stream: head.stream, left, padding, has_ended });
         let Standing::Active(place) = standing else { return Ok(Step::Go(head_len)) };
         let stream = self.streams.at(place);
@@ -652,6 +644,25 @@ impl Connection {
 
 const SHORT_FRAME: Fault = Fault::new(ErrorCode::FrameSize, "a frame that is too short");
 const LONG_PADDING: Fault = Fault::protocol("padding that is longer than its frame");
+
+/// The bytes of a payload that are not its content (RFC 9113 §6.1, §6.2).
+struct Padding {
+    /// The bytes of the length of the padding: one or none.
+    before: usize,
+    /// The bytes of the padding.
+    behind: u32,
+}
+
+/// Finds the padding of a frame. `payload` is the part of the payload that has come; `None` if more is needed.
+fn padding(head: FrameHead, payload: &[u8]) -> Result<Option<Padding>, Fault> {
+    if !head.has(flag::PADDED) {
+        return Ok(Some(Padding { before: 0, behind: 0 }));
+    }
+    let room = head.length.checked_sub(1).ok_or(SHORT_FRAME)?;
+    let Some(&behind) = payload.first() else { return Ok(None) };
+    let behind = u32::from(behind);
+    if behind > room { Err(LONG_PADDING) } else { Ok(Some(Padding { before: 1, behind })) }
+}
 
 /// The payload, if it has this length.
 fn exactly<const LEN: usize>(payload: &[u8]) -> Result<&[u8; LEN], Fault> {
