@@ -22,7 +22,6 @@
 //! A peer that has half-closed (ended its sending direction) sends no more requests, so its connection waits only in the states Source and Peer.
 
 mod body;
-mod ends;
 mod exchange;
 mod receive;
 mod refuse;
@@ -32,12 +31,13 @@ mod work;
 use core::time::Duration;
 use std::rc::Rc;
 
-use http::{Framing, Head, Reject, Status, Target, path};
+use http::{Framing, Head, Reject, Status};
 use http1::server::{self, Event};
 use http1::write;
 use ring::Time;
 use sendfile::{Piece, Progress};
 
+use super::escaped::Escaped;
 use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
@@ -62,38 +62,6 @@ const LINGERS_MAX: u8 = 14;
 #[inline]
 fn input_bytes_max(cx: &Context) -> usize {
     INPUT_BYTES_MAX.max(cx.tuning.request_limits.head_bytes_max + INPUT_BYTES_MAX / 2)
-}
-
-/// A target whose bytes outside ASCII are replaced by their percent-encodings.
-struct Escaped {
-    path: Vec<u8>,
-    query: Option<Vec<u8>>,
-}
-
-impl Escaped {
-    /// Makes the escaped target of a request with a [raw target](http1::Request::has_raw_target).
-    #[cold]
-    fn of(request: &http1::Request<'_>) -> Self {
-        match request.head.target {
-            Target::Origin { path, query } => {
-                Self { path: path::escape(path), query: query.map(path::escape) }
-            }
-            _ => Self { path: Vec::new(), query: None },
-        }
-    }
-
-    /// Returns the request with this target. Only a target in origin form (a path on this server) is replaced.
-    #[cold]
-    fn request<'a>(&'a self, request: &http1::Request<'a>) -> http1::Request<'a> {
-        let target = match request.head.target {
-            Target::Origin { .. } => {
-                Target::Origin { path: &self.path, query: self.query.as_deref() }
-            }
-            other => other,
-        };
-        let head = request.head.with_target(request.head.method, target);
-        http1::Request { head, ..request.clone() }
-    }
 }
 
 /// HTTP/1.0 and 1.1.
@@ -236,8 +204,9 @@ impl Session for Http1 {
                     let escaped;
                     let mut with_escaped;
                     let request = if request.has_raw_target {
-                        escaped = Escaped::of(request);
-                        with_escaped = escaped.request(request);
+                        escaped = Escaped::of(&request.head);
+                        let head = escaped.head(&request.head);
+                        with_escaped = http1::Request { head, ..request.clone() };
                         &mut with_escaped
                     } else {
                         request
@@ -337,7 +306,7 @@ impl Session for Http1 {
             match work.exchanges.pop_front()? {
                 Exchange::Asked { request, head, asked, lookup } => {
                     work.asked = asked;
-                    work.asked.since = cx.now;
+                    work.asked.times.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
                     return Some(Turn { request, head, found });
                 }
@@ -449,8 +418,8 @@ impl Session for Http1 {
     fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
         // Only the last request can have a malformed head. Such a request has no head to return, so `?` may end the
         // iteration.
-        let (head, Asked { at, body_bytes, .. }) = work.exchanges.pop_front()?.into_request()?;
-        Some(Unanswered { head, at, body_bytes })
+        let (head, Asked { times, .. }) = work.exchanges.pop_front()?.into_request()?;
+        Some(Unanswered { head, at: times.at, body_bytes: times.body_bytes })
     }
 
     #[inline]

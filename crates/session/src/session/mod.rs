@@ -17,7 +17,12 @@
 //! only its session, of 32 bytes; requests and responses under way are in its `Work`, which the connection then gives
 //! back.
 
+mod ends;
+mod escaped;
+mod framing;
 mod http1;
+mod refusal;
+mod times;
 
 use core::net::IpAddr;
 use std::rc::Rc;

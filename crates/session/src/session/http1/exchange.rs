@@ -1,6 +1,5 @@
 //! The requests of one connection whose responses have not begun.
 
-use core::time::Duration;
 use std::collections::{VecDeque, vec_deque};
 use std::rc::Rc;
 
@@ -9,6 +8,7 @@ use ring::Time;
 use sendfile::Weight;
 
 use crate::handler::{AnswerSize, Search};
+use crate::session::times::Times;
 
 /// The facts that HTTP/1 knows of a request beside its head.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,14 +19,8 @@ pub(super) struct Asked {
     pub(super) skips_body_first: bool,
     /// True if it is the last request of the connection.
     pub(super) last: bool,
-    /// The time when its head was complete.
-    pub(super) at: Time,
-    /// The time when the last search for its answer began.
-    pub(super) since: Time,
-    /// The time that earlier searches for its answer have taken.
-    pub(super) found: Duration,
-    /// Bytes of its body that have come, if its head does not announce their number.
-    pub(super) body_bytes: u64,
+    /// Its times, and the bytes of its body.
+    pub(super) times: Times,
 }
 
 impl Asked {
@@ -34,10 +28,7 @@ impl Asked {
     #[inline]
     pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
         Self {
-            at,
-            since: at,
-            found: Duration::ZERO,
-            body_bytes: 0,
+            times: Times::new(at),
             expect_continue: request.expect_continue,
             skips_body_first: request.head.framing == Framing::Unknown && request.keep_alive,
             last: !request.keep_alive,
@@ -154,7 +145,7 @@ impl Exchanges {
         let keeps = keeps(place);
         let (before, searched) = (exchange.memory(), exchange.search().is_some());
         if let Exchange::Asked { asked, lookup, .. } = exchange {
-            asked.found += now.since(asked.since);
+            asked.times.found += now.since(asked.times.since);
             *lookup = if keeps { Lookup::Found(size) } else { Lookup::Postponed };
         }
         self.counted -= before;

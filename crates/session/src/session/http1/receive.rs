@@ -26,7 +26,7 @@ impl Http1 {
             work.reader.decode_body(request, consumer.bytes_max())?;
             let last = !request.keep_alive || self.is_retiring;
             work.asked =
-                Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.at) };
+                Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.times.at) };
             // A body that is too long to be skipped does not end the connection if a consumer takes it.
             if let Phase::Last(wait) = self.phase
                 && !last

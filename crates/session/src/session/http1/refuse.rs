@@ -1,6 +1,6 @@
 //! Requests that are refused before a handler has answered them.
 
-use http::{HeadBuf, Reject, ResponseHead};
+use http::{HeadBuf, Reject};
 use sendfile::Piece;
 
 use super::Http1;
@@ -9,7 +9,7 @@ use super::work::Work;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
-use crate::page;
+use crate::session::refusal::{self, Place};
 
 impl Http1 {
     /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn.
@@ -67,28 +67,16 @@ impl Http1 {
         reject: Reject,
         request: Option<(HeadBuf, Asked)>,
     ) {
-        let bare =
-            ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(reject.status) };
-        cx.asked = (cx.next_unnamed(), false);
-        let asked_head = request.as_ref().map(|(head, _)| head.as_head());
-        let hsts = cx.recorder.hsts(work.listener, asked_head.as_ref());
-        let mut response = page::refused(reject, bare);
-        response.hsts = hsts.as_ref();
-        let reason = reject.into();
-        response.reason = Some(&reason);
+        let origin = Place { listener: work.listener, scheme: work.scheme, client: work.client };
         let Some((head, asked)) = request else {
-            response.terms.recording = cx.recorder.recording(work.listener, None);
-            response.terms.scheme = work.scheme;
-            work.begin_response(cx, None, &mut response, true);
-            return;
+            return refusal::make(cx, origin, reject, None, |cx, mut response| {
+                work.begin_response(cx, None, &mut response, true);
+            });
         };
         let head = &head.as_head();
-        response.terms.recording = cx.recorder.recording(work.listener, Some(head));
-        response.terms.scheme = cx.recorder.scheme(work.scheme, work.client, head);
-        if cx.logs {
-            response.terms.client = cx.recorder.client(work.client, head);
-        }
         work.asked = asked;
-        work.begin_response(cx, Some(head), &mut response, true);
+        refusal::make(cx, origin, reject, Some(head), |cx, mut response| {
+            work.begin_response(cx, Some(head), &mut response, true);
+        });
     }
 }

@@ -1,21 +1,19 @@
 //! Responses on their way into the stream.
 
-use core::time::Duration;
-use std::rc::Rc;
-
 use http::{FieldSection, Head, Method, Status, Version};
 use http1::write::{self, ConnectionOption, Wire};
 use outq::Payload as _;
 use sendfile::{Failure, Piece};
 
-use super::body::{BodyFraming, Form, Producing, Sending, Sink};
-use super::ends::End;
+use super::body::{Form, Producing, Sending};
 use super::work::{PRODUCED_BYTES_MAX, Work};
 use crate::context::Context;
 use crate::fields::has_hsts;
 use crate::forwarded::Scheme;
-use crate::handler::{Part, Produced, Response, Terms};
-use crate::record::{Began, More, Record};
+use crate::handler::{Part, Produced, Response};
+use crate::record::Record;
+use crate::session::ends::End;
+use crate::session::framing::{BodyFraming, Sink};
 
 impl Work {
     /// Puts a response into the stream; returns whether it ends the connection.
@@ -30,7 +28,7 @@ impl Work {
         cx.stats.responses += 1;
         self.ends_with_connection = false;
         if response.terms.server_timing {
-            self.add_timing(cx, response);
+            self.asked.times.add_timing(cx, response);
         }
         let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };
         let is_head = head.is_some_and(|head| head.method == Method::Head);
@@ -40,7 +38,7 @@ impl Work {
             && !is_http10
             && self.incoming.is_none()
         {
-            let record = self.begin_record(cx, head, Status::Ok, &response.terms);
+            let record = self.asked.times.begin_record(cx, head, Status::Ok, &response.terms);
             let hsts = hsts.filter(|_| !finished.has_hsts);
             let head_len = finished.head_len + hsts.map_or(0, |lines| lines.as_bytes().len());
             let body_at = self.stream.promised() + head_len as u64;
@@ -58,7 +56,7 @@ impl Work {
             return false;
         }
         let status = response.made().head.status;
-        let mut record = self.begin_record(cx, head, status, &response.terms);
+        let mut record = self.asked.times.begin_record(cx, head, status, &response.terms);
         if let Some(record) = &mut record {
             record.reason = response.reason.cloned();
             record.upstream = response.upstream.cloned();
@@ -108,45 +106,6 @@ impl Work {
             self.push_parts(Sending { parts, framing, trailers, record, body_at });
         }
         last
-    }
-
-    /// Begins the log entry of a request, if the request is recorded. The position of its body is
-    /// set later.
-    #[inline]
-    fn begin_record(
-        &self,
-        cx: &Context,
-        head: Option<&Head<'_>>,
-        status: Status,
-        terms: &Terms,
-    ) -> Option<Box<Record>> {
-        let recording = Rc::clone(terms.recording.as_ref()?);
-        // A malformed request has no head, and is answered at once.
-        let at = if head.is_some() { self.asked.at } else { cx.now };
-        let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
-        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        let (ticket, is_trusted) = cx.asked;
-        let more = match (recording.shows_more, is_trusted) {
-            (false, _) => More::Nothing,
-            (true, false) => More::Untrusted,
-            (true, true) => More::Trusted,
-        };
-        let mut record = Record::with(recording, head, status, began, more);
-        (record.client, record.scheme) = (terms.client, terms.scheme.into());
-        record.ticket = ticket;
-        record.add_body(self.asked.body_bytes);
-        Some(record)
-    }
-
-    /// Adds `Server-Timing` (W3C) with the times that are known now, in milliseconds.
-    #[cold]
-    fn add_timing(&self, cx: &Context, response: &mut Response<'_>) {
-        let terms = &response.terms;
-        let disk = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
-        let [disk, find] =
-            [disk, cx.now.since(self.asked.at)].map(|time| time.as_secs_f64() * 1000.0);
-        let value = format!("disk;dur={disk:.3}, find;dur={find:.3}");
-        response.made().head.extra.push(b"Server-Timing", value.as_bytes());
     }
 
     /// Begins a tunnel or not, by the status of the response to a request that may have asked for

@@ -12,7 +12,7 @@ use http1::Limits;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::body::{BodyFraming, Producing};
+use super::body::Producing;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
 use crate::context::Recorder;
@@ -21,6 +21,7 @@ use crate::files::{FileSet, Whole};
 use crate::forwarded::Scheme;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
 use crate::record::Recording;
+use crate::session::framing::BodyFraming;
 use config::Tuning;
 
 use sendfile::Failure;

@@ -10,7 +10,6 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
 
 use super::body::{Form, Incoming, Producing};
-use super::ends::Ends;
 use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
@@ -18,6 +17,7 @@ use crate::forwarded::Scheme;
 use crate::handler::{BODY_BYTES_END, Keep};
 use crate::record::Record;
 use crate::session::Outgoing;
+use crate::session::ends::Ends;
 
 /// Requests of one connection that are answered side by side. At this limit no more are read until responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
@@ -186,7 +186,7 @@ impl Work {
         }
         let bytes = bytes as u64;
         if let Some(exchange) = self.exchanges.back_asked() {
-            exchange.body_bytes += bytes;
+            exchange.times.body_bytes += bytes;
         } else if self.exchanges.is_empty() {
             let record = match &mut self.producing {
                 Some(producing) => Some(&mut producing.body.record),

@@ -1,0 +1,46 @@
+//! Responses to requests that no handler is asked about.
+
+use core::net::IpAddr;
+
+use http::{Head, Reject};
+
+use crate::context::Context;
+use crate::forwarded::Scheme;
+use crate::handler::Response;
+use crate::page;
+
+/// The place where a connection comes from, as far as the connection tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    /// The number of the listener that accepted the connection.
+    pub(super) listener: u32,
+    /// The scheme of requests.
+    pub(super) scheme: Scheme,
+    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
+    pub(super) client: Option<Option<IpAddr>>,
+}
+
+/// Makes the response to a refused request, and passes it on. A malformed request has no head.
+pub(super) fn make(
+    cx: &mut Context,
+    Place { listener, scheme, client }: Place,
+    reject: Reject,
+    head: Option<&Head<'_>>,
+    respond: impl FnOnce(&mut Context, Response<'_>),
+) {
+    cx.asked = (cx.next_unnamed(), false);
+    let hsts = cx.recorder.hsts(listener, head);
+    let mut response = page::refused(reject, page::bare(reject.status));
+    response.hsts = hsts.as_ref();
+    let reason = reject.into();
+    response.reason = Some(&reason);
+    response.terms.recording = cx.recorder.recording(listener, head);
+    response.terms.scheme = scheme;
+    if let Some(head) = head {
+        response.terms.scheme = cx.recorder.scheme(scheme, client, head);
+        if cx.logs {
+            response.terms.client = cx.recorder.client(client, head);
+        }
+    }
+    respond(cx, response);
+}
