@@ -15,12 +15,14 @@ pub struct Listen {
     /// True if connections begin with a handshake of TLS, behind the header of a proxy if there is one:
     /// `{ address = "...", tls = true }`.
     pub tls: bool,
+    /// True if clients may speak HTTP/2: by their choice in the handshake of TLS, or by its preface without TLS.
+    pub http2: bool,
 }
 
-/// The listener at an address for connections that begin with a request, without TLS.
+/// The listener at an address for connections that begin with a request, without TLS. They may speak HTTP/2.
 impl From<Address> for Listen {
     fn from(address: Address) -> Self {
-        Self { address, proxy_protocol: false, tls: false }
+        Self { address, proxy_protocol: false, tls: false, http2: true }
     }
 }
 

@@ -56,12 +56,20 @@ pub(super) struct SiteDraft {
 }
 
 /// A listener in a table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ListenDraft {
     pub(super) address: Option<Address>,
     pub(super) socket: UnixSocket,
     pub(super) proxy_protocol: bool,
     pub(super) tls: bool,
+    pub(super) http2: bool,
+}
+
+impl Default for ListenDraft {
+    fn default() -> Self {
+        let (address, socket) = (None, UnixSocket::default());
+        Self { address, socket, proxy_protocol: false, tls: false, http2: true }
+    }
 }
 
 /// The table `tls` of a site.

@@ -204,6 +204,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
             for (key, expected, found) in [
                 ("proxy-protocol", first.proxy_protocol, listen.proxy_protocol),
                 ("tls", first.tls, listen.tls),
+                ("http2", first.http2, listen.http2),
             ] {
                 if expected != found {
                     let text = format!(

@@ -90,6 +90,7 @@ mod streams;
 
 pub use fault::{Attack, ErrorCode, Fault};
 pub use head::{METHOD_BYTES_MAX, Request};
+pub use hpack::Block;
 pub use limits::Limits;
 pub use response::prepare;
 

@@ -171,6 +171,40 @@ const FAMILIES: &[Family] = &[
         samples: &[("", |stats| stats.tls_misdirected)],
     },
     Family {
+        name: "samum_http2_connections_total",
+        kind: Kind::Counter,
+        help: "Connections that speak HTTP/2.",
+        samples: &[("", |stats| stats.http2_connections)],
+    },
+    Family {
+        name: "samum_http2_streams_reset_total",
+        kind: Kind::Counter,
+        help: "Streams of HTTP/2 that ended before their time: reset by clients, malformed, refused because too many were \
+               open or their connection had no memory left, or reset because clients moved too few bytes.",
+        samples: &[
+            ("reason=\"client\"", |stats| stats.http2_resets),
+            ("reason=\"malformed\"", |stats| stats.http2_malformed),
+            ("reason=\"refused\"", |stats| stats.http2_refused),
+            ("reason=\"slow\"", |stats| stats.slow_streams),
+        ],
+    },
+    Family {
+        name: "samum_http2_connections_failed_total",
+        kind: Kind::Counter,
+        help: "Connections of HTTP/2 that were closed because clients broke the protocol, or reached a limit against attacks.",
+        samples: &[
+            ("reason=\"protocol\"", |stats| stats.http2_faults),
+            ("reason=\"resets\"", |stats| stats.http2_attacks[0]),
+            ("reason=\"idle_frames\"", |stats| stats.http2_attacks[1]),
+            ("reason=\"continuations\"", |stats| stats.http2_attacks[2]),
+            ("reason=\"block\"", |stats| stats.http2_attacks[3]),
+            ("reason=\"fields\"", |stats| stats.http2_attacks[4]),
+            ("reason=\"control\"", |stats| stats.http2_attacks[5]),
+            ("reason=\"settings\"", |stats| stats.http2_attacks[6]),
+            ("reason=\"window\"", |stats| stats.http2_attacks[7]),
+        ],
+    },
+    Family {
         name: "samum_responses_total",
         kind: Kind::Counter,
         help: "Responses that were begun.",

@@ -32,7 +32,7 @@ pub use exposition::{CONTENT_TYPE, Exposition};
 use histogram::{DURATIONS, Durations, Number, nanos};
 use series::{Labels, Series, Sites};
 pub use series::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
-pub use stats::Stats;
+pub use stats::{HTTP2_ATTACKS, Stats};
 pub use summary::{Latencies, SiteNumbers, Summary};
 
 /// The numbers of all workers, and of the process.

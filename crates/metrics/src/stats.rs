@@ -2,6 +2,9 @@
 
 use super::histogram::ROUND_TRIPS;
 
+/// The number of limits of HTTP/2 against attacks.
+pub const HTTP2_ATTACKS: usize = 8;
+
 /// A number, or the buckets of a histogram, among the values of [`Stats`].
 trait Part {
     /// The number of its values.
@@ -115,6 +118,21 @@ stats! {
     tls13_resumed: u64,
     /// Requests with the response 421, because the handshake of their connection was for other hosts.
     tls_misdirected: u64,
+    /// Connections that speak HTTP/2.
+    http2_connections: u64,
+    /// Streams of HTTP/2 that were reset by their clients.
+    http2_resets: u64,
+    /// Streams of HTTP/2 that were reset because of a fault of their clients.
+    http2_malformed: u64,
+    /// Streams of HTTP/2 that were refused: too many were open, or their connection had no memory left.
+    http2_refused: u64,
+    /// Connections of HTTP/2 that were closed because their clients broke the protocol.
+    http2_faults: u64,
+    /// Connections of HTTP/2 that were closed because their clients had reached a limit against attacks, in the order of
+    /// `http2::Attack`.
+    http2_attacks: [u64; HTTP2_ATTACKS],
+    /// Streams of HTTP/2 that were reset because their clients moved too few bytes.
+    slow_streams: u64,
     /// Responses begun.
     responses: u64,
     /// Requests without TLS whose responses are under way now.

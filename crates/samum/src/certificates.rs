@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tls::{Acceptor, Acceptors, Fault, ListenerTls, TicketKeys};
+use tls::{Acceptor, Acceptors, Fault, ListenerTls, SiteTls, TicketKeys};
 use zeroize::Zeroizing;
 
 use config::Listen;
@@ -153,7 +153,9 @@ impl Certificates {
         listeners: impl IntoIterator<Item = &'l Listener>,
     ) -> Result<HashMap<u32, ListenerTls>, Fault> {
         let acceptor = |listener: &Listener| {
-            let sites = listener.sites.iter().map(|shown| reading.site_tls(*shown)).collect();
+            let site =
+                |shown: &plan::Shown| SiteTls { http2: listener.http2, ..reading.site_tls(*shown) };
+            let sites = listener.sites.iter().map(site).collect();
             let acceptor = Acceptor::new(sites, listener.default, &self.tickets)?;
             let url = Arc::from(listener.url.as_str());
             Ok((listener.number, ListenerTls { acceptor, url }))

@@ -340,6 +340,12 @@ pub struct Serve {
     #[arg(long, value_name = "CERT,KEY", value_parser = value::tls)]
     pub tls: Option<Tls>,
 
+    /// Speak only HTTP/1
+    ///
+    /// By default clients may choose HTTP/2: in the handshake of TLS, or without TLS by beginning with it.
+    #[arg(long)]
+    pub no_http2: bool,
+
     /// List directories without an index file
     ///
     /// As HTML, or as JSON for clients that prefer it.
@@ -548,10 +554,11 @@ pub struct InterfaceFlags {
 }
 
 /// The flags that are about one directory.
-const DIRECTORY_FLAGS: [&str; 19] = [
+const DIRECTORY_FLAGS: [&str; 20] = [
     "dir",
     "listen",
     "tls",
+    "no_http2",
     "index",
     "listing",
     "cache",
@@ -703,6 +710,7 @@ impl Serve {
         let files = Files { root: self.dir.clone(), rules };
         let listen = self.listen.iter().map(|address| Listen {
             tls: self.tls.is_some() && speaks_tls(address),
+            http2: !self.no_http2,
             ..Listen::from(address.clone())
         });
         let mut config = Config::of_directory(files, listen.collect(), Log::default(), server);

@@ -419,6 +419,10 @@ impl Recorder for Servings {
         client.and_then(|client| proxies.told_scheme(client, head)).unwrap_or(own)
     }
 
+    fn speaks_http2(&self, listener: u32) -> bool {
+        self.at(listener).snapshot.admission(listener).http2
+    }
+
     fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         let (serving, site) = self.of_refused(listener, head);
         serving.hsts(site).cloned()

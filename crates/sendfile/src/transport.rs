@@ -65,6 +65,11 @@ pub trait Handshake: fmt::Debug {
     /// The subject of the client's certificate, if it has shown one that is accepted.
     fn client(&self) -> Option<&str>;
 
+    /// Returns whether the client has chosen HTTP/2 (ALPN). If not, it speaks HTTP/1.
+    fn is_http2(&self) -> bool {
+        false
+    }
+
     /// True if the keys are those of an earlier connection.
     fn is_resumed(&self) -> bool;
 

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use http::date::{self, DATE_LEN};
 use http::{FieldSection, Head};
+pub use http2::Attack;
 use ring::Time;
 use sendfile::Takes;
 
@@ -54,6 +55,10 @@ pub struct Context {
     pub takes: Option<Takes>,
     /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
+    /// A limit of HTTP/2 against attacks that a client has reached in this turn, and the client's address.
+    pub http2_attack: Option<(Attack, Option<IpAddr>)>,
+    /// The text of the last head of HTTP/2. No part of it is used again.
+    pub head_text: Vec<u8>,
     /// The random bits of which the ids of requests are made.
     pub id_seed: Seed,
     /// The request whose response begins, and whether its peer is believed when it names the id; only where a log shows
@@ -86,6 +91,11 @@ pub trait Recorder: fmt::Debug {
     /// `client` is as for [`client`](Self::client). By default nobody is believed.
     fn scheme(&self, own: Scheme, _client: Option<Option<IpAddr>>, _head: &Head<'_>) -> Scheme {
         own
+    }
+
+    /// Returns whether a listener speaks HTTP/2 with clients that know this beforehand. By default none does.
+    fn speaks_http2(&self, _listener: u32) -> bool {
+        false
     }
 
     /// The field `Strict-Transport-Security` of the site of a request, if it has one. Without a head the site is that of
@@ -137,6 +147,8 @@ impl Context {
             budget,
             takes: Some(Takes::Files),
             other_protocol: None,
+            http2_attack: None,
+            head_text: Vec::new(),
             asked: (Ticket::default(), false),
             unnamed: 0,
             id_seed: Seed(

@@ -1,11 +1,12 @@
 //! Files as responses send them: each with its precompressed siblings and its prepared responses.
 
-use core::cell::{Cell, OnceCell, RefCell};
+use core::cell::{Cell, OnceCell, Ref, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
 use http::{Coding, Codings, FieldSection, ResponseHead, Status, date};
 use http1::write;
+use http2::Block;
 use media::Layout;
 use ring::Stat;
 use sendfile::{Account, File, Piece, Policy, Shared, Takes};
@@ -44,6 +45,16 @@ pub struct Variant {
     /// The usual response: status 200 to an HTTP/1.1 client whose connection stays open. It has the
     /// body too, if the body is in memory.
     pub finished: Finished,
+    /// The head of the same response in HTTP/2, once a client has asked for it.
+    block: OnceCell<Box<FinishedBlock>>,
+}
+
+/// A header block of HTTP/2 that can be sent after the date is written into it.
+#[derive(Debug)]
+struct FinishedBlock {
+    block: RefCell<Block>,
+    /// The second of the date in the block.
+    second: Cell<i64>,
 }
 
 /// The usual response for a file: the whole file in one coding.
@@ -181,12 +192,16 @@ impl Variant {
             has_hsts: fields::has_hsts(&head),
             body_for,
         };
-        Self { stat, etag, data, finished }
+        Self { stat, etag, data, finished, block: OnceCell::new() }
     }
 
     /// Bytes of memory, with those of the prepared response.
     pub fn memory(&self) -> usize {
-        self.finished.bytes.borrow().len() + size_of::<Self>()
+        let block = self
+            .block
+            .get()
+            .map_or(0, |it| size_of_val(&**it) + it.block.borrow().as_bytes().len());
+        self.finished.bytes.borrow().len() + size_of::<Self>() + block
     }
 }
 
@@ -212,6 +227,27 @@ impl<'a> Whole<'a> {
         self.policy
     }
 
+    /// The media type of the file.
+    pub fn content_type(&self) -> &'a [u8] {
+        self.files.content_type.as_bytes()
+    }
+
+    /// The head of the usual response as a header block of HTTP/2, with the current date. `None` if the file is from the
+    /// future, because such a response has another time of modification each second.
+    pub fn block(&self, second: i64, date: &[u8; date::DATE_LEN]) -> Option<Ref<'a, Block>> {
+        if self.variant.stat.mtime > second {
+            return None;
+        }
+        let finished = self.variant.block.get_or_init(|| {
+            let block = http2::prepare(&self.head(Status::Ok), date);
+            Box::new(FinishedBlock { block: RefCell::new(block), second: Cell::new(second) })
+        });
+        if finished.second.replace(second) != second {
+            finished.block.borrow_mut().set_date(date);
+        }
+        Some(finished.block.borrow())
+    }
+
     /// The head of a response with this status.
     pub fn head(&self, status: Status) -> ResponseHead<'a> {
         let Self { files, variant, coding, .. } = self;
@@ -228,6 +264,11 @@ impl Finished {
     /// Returns whether the body behind the head is sent to a connection that takes this.
     pub const fn has_body_for(&self, takes: Takes) -> bool {
         self.body_for.is_sent(takes)
+    }
+
+    /// Gives the body to a function, if it is in memory.
+    pub fn with_body<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.bytes.borrow()[self.head_len..])
     }
 
     /// The body, if it is in memory.

@@ -314,6 +314,15 @@ impl<'a> Response<'a> {
         }
     }
 
+    /// The file whose whole is the body, if the response is the usual one for it.
+    #[must_use]
+    pub const fn whole_file(&self) -> Option<Whole<'a>> {
+        match &self.form {
+            Form::Whole(whole) => Some(*whole),
+            Form::Made(_) => None,
+        }
+    }
+
     /// Returns whether a part of the body is made while it is sent.
     pub fn is_made_while_sent(&self) -> bool {
         match &self.form {
@@ -429,6 +438,14 @@ impl Body {
     /// Returns whether a part is made while it is sent.
     pub fn has_producer(&self) -> bool {
         self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
+    }
+
+    /// The piece that is the whole of the body, if it is one.
+    pub const fn only_piece(&self) -> Option<&Piece> {
+        match &self.first {
+            Some(Part::Piece(piece)) if self.rest.is_empty() => Some(piece),
+            _ => None,
+        }
     }
 
     /// The first part.

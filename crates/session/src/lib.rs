@@ -1,8 +1,8 @@
-//! The contracts between the parts of a worker, and the session of HTTP/1.
+//! The contracts between the parts of a worker, and the sessions of HTTP/1 and HTTP/2.
 //!
 //! A [`network`](network::Network) brings connections and their bytes. A [`session`](Session) decides what becomes of them,
 //! for each connection. A [`handler`](handler::Handler) answers requests with [responses](handler::Response). A worker
-//! connects these, and each of them is one of several: the crate has the session that users have, and neither network
+//! connects these, and each of them is one of several: the crate has the sessions that users have, and neither network
 //! nor handler. What acts on the world is handed to them as a [`Shell`](shell::Shell), or a part of it.
 
 #![forbid(unsafe_code)]
@@ -28,5 +28,6 @@ mod ticket;
 pub mod wheel;
 
 pub use session::{
-    Activity, Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Http, Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn,
+    Unanswered, Why,
 };

@@ -93,6 +93,8 @@ pub enum Complaint {
     Bodies,
     /// More handshakes than clients have shares for.
     Handshakes,
+    /// Attacks by HTTP/2.
+    Http2,
 }
 
 /// Whoever runs the server, as the parts of a worker can tell something.

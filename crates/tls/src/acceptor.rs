@@ -23,8 +23,10 @@ use crate::secrets::Told;
 use crate::tickets::{Profile, Rules, TicketKeys};
 use crate::x509::SubjectName;
 
-/// The protocols that a client may choose in its handshake (ALPN), the best first.
-const PROTOCOLS: [&[u8]; 1] = [b"http/1.1"];
+/// The name of HTTP/2 among the protocols of a handshake (ALPN).
+pub(crate) const HTTP2: &[u8] = b"h2";
+/// The protocols that a client may choose, the best first.
+const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 
 /// The settings of a site of a listener.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct SiteTls {
     pub profile: Profile,
     /// The certificates of clients; none are asked for by default.
     pub clients: Option<Clients>,
+    /// True if clients may choose HTTP/2.
+    pub http2: bool,
 }
 
 /// What a listener needs to accept connections. It is cheap to clone, and does not change: a reload makes another one.
@@ -169,7 +173,7 @@ impl fmt::Debug for Acceptor {
 
 impl Site {
     fn new(site: SiteTls, tickets: &TicketKeys) -> Result<Self, Fault> {
-        let SiteTls { hosts, pairs, profile, clients } = site;
+        let SiteTls { hosts, pairs, profile, clients, http2 } = site;
         if pairs.is_empty() {
             let site = hosts.into_iter().next().unwrap_or_else(|| "*".to_owned());
             return Err(Fault::new(None, Cause::NoPair { site }));
@@ -188,7 +192,8 @@ impl Site {
         };
         let certificates = pairs.iter().map(|pair| pair.digest()).collect();
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(pairs)));
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        let protocols = if http2 { &PROTOCOLS[..] } else { &PROTOCOLS[1..] };
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // The records of a connection are sealed by the transport, which has to know its keys, and those that follow.
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(Told);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, HTTP2};
 use crate::acceptors::Listening;
 use crate::x509;
 
@@ -20,6 +20,7 @@ pub(crate) struct Established {
     site: u32,
     is_tls13: bool,
     is_resumed: bool,
+    is_http2: bool,
 }
 
 impl Established {
@@ -40,6 +41,7 @@ impl Established {
             site: u32::try_from(site).expect("an index of a site"),
             is_tls13: connection.protocol_version() == Some(ProtocolVersion::TLSv1_3),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            is_http2: connection.alpn_protocol() == Some(HTTP2),
         }
     }
 
@@ -97,6 +99,10 @@ impl Handshake for Established {
 
     fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    fn is_http2(&self) -> bool {
+        self.is_http2
     }
 
     fn is_outdated(&self) -> bool {

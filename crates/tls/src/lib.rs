@@ -11,7 +11,7 @@
 //!
 //! let hosts = vec!["example.org".to_owned()];
 //! let pair = Pair::self_signed(&hosts, 1_782_907_200)?;
-//! let site = SiteTls { hosts, pairs: vec![Arc::new(pair)], profile: Profile::default(), clients: None };
+//! let site = SiteTls { hosts, pairs: vec![Arc::new(pair)], profile: Profile::default(), clients: None, http2: true };
 //! let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new())?;
 //! assert_eq!(acceptor.choose_by_name(Some("example.org")).site, 0);
 //! # Ok::<(), tls::Fault>(())

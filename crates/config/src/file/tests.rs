@@ -1712,10 +1712,11 @@ fn address() -> impl Strategy<Value = Address> {
 }
 
 fn listen() -> impl Strategy<Value = Listen> {
-    (address(), any::<bool>(), any::<bool>()).prop_map(|(address, proxy_protocol, tls)| Listen {
+    (address(), any::<[bool; 3]>()).prop_map(|(address, [proxy_protocol, tls, http2])| Listen {
         address,
         proxy_protocol,
         tls,
+        http2,
     })
 }
 

@@ -85,6 +85,17 @@ pub(super) const LISTEN: &[Key<ListenDraft>] = &[
         read: |draft, node, notes| set(&mut draft.tls, node.flag(notes)),
         write: |draft| draft.tls.then(|| "true".to_owned()),
     },
+    Key {
+        name: "http2",
+        kind: "`true` or `false`",
+        default: "`true`",
+        example: "false",
+        doc: "Clients may speak HTTP/2. With `tls` a client chooses the protocol in the handshake (ALPN). Without `tls` a \
+              client begins with the preface of HTTP/2, as `curl --http2-prior-knowledge` does. Sites that share an \
+              address must agree.",
+        read: |draft, node, notes| set(&mut draft.http2, node.flag(notes)),
+        write: |draft| (!draft.http2).then(|| "false".to_owned()),
+    },
 ];
 
 /// Reads a listener: an address, or a table with more.
@@ -97,10 +108,10 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
         for key in ["unix", "mode", "owner"].into_iter().filter(|key| is_ip && table.has(key)) {
             notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
         }
-        let ListenDraft { address, socket, proxy_protocol, tls } = draft;
+        let ListenDraft { address, socket, proxy_protocol, tls, http2 } = draft;
         let socket = (!socket.path.as_os_str().is_empty()).then_some(Address::Unix(socket));
         let address = if is_ip { address? } else { socket? };
-        return Some(Listen { address, proxy_protocol, tls });
+        return Some(Listen { address, proxy_protocol, tls, http2 });
     }
     let address = match node.address(notes)? {
         Address::Unix(mut socket) => {
@@ -117,8 +128,8 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
 
 /// The text of a listener: its address alone, if that says all.
 pub(super) fn listen_text(listen: &Listen) -> String {
-    let &Listen { ref address, proxy_protocol, tls } = listen;
-    let mut draft = ListenDraft { proxy_protocol, tls, ..ListenDraft::default() };
+    let &Listen { ref address, proxy_protocol, tls, http2 } = listen;
+    let mut draft = ListenDraft { proxy_protocol, tls, http2, ..ListenDraft::default() };
     match address {
         Address::Ip(ip) if *listen == Listen::from(address.clone()) => {
             return quoted(&ip.to_string());

@@ -29,6 +29,8 @@ pub(super) struct Listener {
     pub(super) default: usize,
     /// The URL for clients that speak HTTP without TLS.
     pub(super) url: String,
+    /// True if clients may choose HTTP/2.
+    pub(super) http2: bool,
 }
 
 /// A site at a listener. Both numbers are indexes of sites of the configuration that have TLS.
@@ -77,6 +79,7 @@ pub(super) fn listeners(
         let port = ports.get(number).copied().or_else(|| listen.address.port());
         Some(Listener {
             number: *number,
+            http2: listen.http2,
             sites: here.iter().map(shown).collect(),
             default,
             url: url(&sites[here[default]].hosts, &listen.address, port),
@@ -150,12 +153,14 @@ mod tests {
         let mut expected = [
             Listener {
                 number: 4,
+                http2: true,
                 sites: vec![own(0), Shown { site: 1, tls: 0 }, own(2)],
                 default: 0,
                 url: "https://a/".to_owned(),
             },
             Listener {
                 number: 5,
+                http2: true,
                 sites: vec![own(2)],
                 default: 0,
                 url: "https://[2001:db8::1]:8443/".to_owned(),

@@ -169,6 +169,7 @@ impl Reading {
                 TlsProfile::Intermediate => tls::Profile::Intermediate,
             },
             clients: { clients }.next(),
+            http2: true,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::worker::{Parts, Remainder, Worker};
 use config::{Log, Server};
 use logs::say::say;
 use metrics::Metrics;
-use session::Http1;
+use session::Http;
 use session::other_protocol::Told;
 use session::shell::kind;
 
@@ -34,7 +34,7 @@ use session::shell::kind;
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
 /// The worker of a server over a network. Only this type decides which protocol connections speak.
-type ServerWorker<N> = Worker<Http1, N>;
+type ServerWorker<N> = Worker<Http, N>;
 
 /// The workers that have started.
 pub(super) struct Started {

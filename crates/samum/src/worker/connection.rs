@@ -26,7 +26,9 @@ use session::other_protocol::OtherProtocol;
 use session::proxy_protocol::{self, Header, Invalid};
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
-use session::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Unanswered, Why};
+use session::{
+    Activity, Broken, BrokenEnd, Left, Moved, Next, Outgoing, Requests, Session, Unanswered, Why,
+};
 pub(super) use work::Spare;
 use work::Work;
 
@@ -115,10 +117,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Notes what the handshake has said, if it is complete.
     #[cold]
-    fn note_handshake(&mut self) {
+    fn note_handshake(&mut self, cx: &mut Context) {
         if self.origin.handshake().is_none()
             && let Some(handshake) = self.transport.handshake()
         {
+            self.session.choose(cx, handshake.is_http2());
             self.origin.set_handshake(handshake);
         }
     }
@@ -153,7 +156,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.opening.is_some() {
             // The first requests may come with the last bytes of the handshake, and have to know of it.
             let plain = plain.to_vec();
-            self.note_handshake();
+            self.note_handshake(&mut tools.shell.cx);
             self.tell_origin(&mut work);
             work.input.extend_from_slice(&plain);
             if has_turn {
@@ -265,16 +268,24 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.proceed(tools, work)
     }
 
-    /// Goes on because the disk has room, a producer has more to give, or the connection's next quantum has come.
+    /// Goes on because the connection's next quantum has come.
     pub(super) fn handle_turn<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        is_queued: bool,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        if is_queued {
-            work.queued = false;
-        }
+        work.queued = false;
+        self.proceed(tools, work)
+    }
+
+    /// Goes on because the disk has room for a request, or its producer has more to give, or its consumer has room.
+    pub(super) fn handle_woken<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        request: u32,
+    ) -> After {
+        let Some(mut work) = self.work.take() else { return After::Keep };
+        self.session.wake(&mut work.session, &tools.shell.cx, request);
         self.proceed(tools, work)
     }
 
@@ -351,8 +362,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Closes the connection after the response to its next request, or when it was idle for long. Requests that were
     /// taken before end as they began.
-    pub(super) fn make_next_last(&mut self) {
-        self.session.make_next_last();
+    pub(super) fn make_next_last<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
+        let next = self.session.make_next_last(self.work.as_mut().map(|work| &mut work.session));
+        self.follow(tools, next)
     }
 
     /// Counts the connection for the limits of another configuration, which has the listener.
@@ -530,12 +545,17 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.transport.finish();
             }
             let was_blocked = self.transport.is_blocked();
-            let progress = work.session.pump(ring, tools.disk, &mut self.transport, tools.id);
+            let transport = &mut self.transport;
+            let progress =
+                self.session.pump(&mut work.session, ring, tools.disk, transport, tools.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.record(shell, &left, None);
             }
             while let Some(failure) = self.session.next_failure(&mut work.session) {
                 tell(shell, failure, "gave up the response");
+            }
+            while let Some(broken) = self.session.next_broken(&mut work.session) {
+                self.record_broken(shell, &mut work, broken);
             }
             let acknowledged = if matches!(progress, Progress::Blocked) && !was_blocked {
                 self.transport.acknowledged(&shell.ring, work.session.queue())
@@ -653,6 +673,22 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             record.scheme = scheme.into();
         }
         self.record(shell, &Left::new(record, 0), Some(cut));
+    }
+
+    /// Logs and counts a request that has ended alone, and drops its answer.
+    #[cold]
+    fn record_broken(
+        &self,
+        shell: &mut Shell<Desk>,
+        work: &mut Work<S::Work, A>,
+        Broken { request, end, cut }: Broken,
+    ) {
+        drop(work.take_answer(request));
+        match end {
+            BrokenEnd::Unanswered(unanswered) => self.record_unanswered(shell, &unanswered, cut),
+            BrokenEnd::Left(left) => self.record(shell, &left, Some(cut)),
+            BrokenEnd::Unrecorded => {}
+        }
     }
 
     /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.

@@ -13,6 +13,7 @@ mod connection;
 mod connections;
 mod trim;
 
+use core::net::IpAddr;
 use core::ops::Range;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -37,12 +38,12 @@ use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
 use interface::StackTransport;
 use logs::{Cut, Logs, Sink};
 use metrics::{Metrics, Stats};
-use session::context::Context;
+use session::context::{Attack, Context};
 use session::other_protocol::Told;
 use session::proxy_protocol::Reader;
 use session::shell::{Complaint, Shell, kind};
 use session::wheel::{Tick, Wheel};
-use session::{Http1, Session};
+use session::{Http, Session};
 use trim::Trim;
 
 /// The precision of the deadlines of connections.
@@ -80,7 +81,7 @@ const RECLAIMS_MAX: usize = 16;
 
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
 /// what the handler `H` answers.
-pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Router> {
+pub struct Worker<S: Session = Http, N: Network = Listeners, H: Handler = Router> {
     shell: Shell<Desk>,
     disk: Disk,
     handler: H,
@@ -178,12 +179,11 @@ pub struct Parts {
 }
 
 // All memory of an idle connection, without its descriptor and its receive but with 8 bytes of its slot.
-const _: () =
-    assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 144);
+const _: () = assert!(size_of::<Connection<Http, KernelTcp, <Router as Handler>::Answer>>() <= 144);
 // All memory of an idle connection of our own stack: its slot, its part of the stack, and the entry of the table that
 // leads from the stack to the slot (see `netstack::Stack` and `interface`).
 const _: () =
-    assert!(size_of::<Connection<Http1, StackTransport, <Router as Handler>::Answer>>() == 104);
+    assert!(size_of::<Connection<Http, StackTransport, <Router as Handler>::Answer>>() == 104);
 
 impl<S: Session> Worker<S> {
     /// Begins to accept from listening sockets, and to serve the sites of the snapshot.
@@ -416,6 +416,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let Shell { ring, cx, operator, .. } = &mut self.shell;
             operator.tell_protocol(ring, cx.now, told);
         }
+        if let Some((attack, client)) = self.shell.cx.http2_attack.take() {
+            self.tell_attack(attack, client);
+        }
         self.deliver_answers();
         let acted =
             self.take_turns() | self.serve_line() | self.expire() | self.end_connections(is_quiet);
@@ -430,6 +433,17 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.drop_removed();
         }
         Ok(())
+    }
+
+    /// Tells the operator that a client has reached a limit of HTTP/2 against attacks.
+    #[cold]
+    fn tell_attack(&mut self, attack: Attack, client: Option<IpAddr>) {
+        let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
+        let text = format!(
+            "{client} reached a limit of HTTP/2 against attacks ({}); closed the connection",
+            attack.name()
+        );
+        self.shell.complain(Complaint::Http2, &text);
     }
 
     /// Handles completions. Completions for which there is no time stay with the ring, in front of later ones.
@@ -599,9 +613,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     /// Closes a connection after its next response.
     fn make_next_last(&mut self, id: u64) {
-        if let Some(connection) = self.connections.get_mut(id) {
-            connection.make_next_last();
-        }
+        self.act(id, Connection::make_next_last);
     }
 
     /// Allows a new connection of a removed listener one response.
@@ -707,7 +719,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 connection.handle_answer(tools, ticket.request, answer)
             });
         } else if let Some(ticket) = self.handler.next_woken() {
-            self.act(ticket.connection, |connection, tools| connection.handle_turn(tools, false));
+            self.act(ticket.connection, |connection, tools| {
+                connection.handle_woken(tools, ticket.request)
+            });
         } else {
             return false;
         }
@@ -727,7 +741,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let until = self.part_end();
         for _ in 0..self.again.len().min(AGAIN_MAX) {
             let Some(id) = self.again.pop_front() else { break };
-            self.act(id, |connection, tools| connection.handle_turn(tools, true));
+            self.act(id, Connection::handle_turn);
             if self.shell.ring.now() >= until {
                 break;
             }
@@ -748,7 +762,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         for turn in 0..LINE_TURNS_MAX {
             let Some(owner) = self.disk.next_waiting() else { return turn > 0 };
             let until = *until.get_or_insert_with(|| self.part_end());
-            self.act(owner.connection, |connection, tools| connection.handle_turn(tools, false));
+            self.act(owner.connection, |connection, tools| {
+                connection.handle_woken(tools, owner.lane)
+            });
             if self.shell.ring.now() >= until {
                 break;
             }

@@ -50,6 +50,7 @@ pub(crate) fn acceptors_of(pair: Pair) -> WorkerAcceptors {
         pairs: vec![Arc::new(pair)],
         profile: Profile::Intermediate,
         clients: None,
+        http2: false,
     };
     let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).expect("settings");
     let acceptors = Acceptors::new();

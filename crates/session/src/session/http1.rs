@@ -28,14 +28,15 @@ mod refuse;
 mod response;
 mod work;
 
+use core::num::NonZeroU64;
 use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Framing, Head, Reject, Status};
 use http1::server::{self, Event};
 use http1::write;
-use ring::Time;
-use sendfile::{Piece, Progress};
+use ring::{Ring, Time};
+use sendfile::{Disk, Piece, Progress, Transport};
 
 use super::escaped::Escaped;
 use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why};
@@ -43,7 +44,7 @@ use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
-use work::Work;
+pub(in crate::session) use work::Work;
 
 /// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
 /// twice the longest head, so a head fits behind other bytes. If longer heads are configured, the limit is one such
@@ -332,7 +333,8 @@ impl Session for Http1 {
         _request: u32,
         head: &Head<'_>,
         mut response: Response<'_>,
-    ) {
+    ) -> Option<NonZeroU64> {
+        let rate = response.terms.rate;
         if work.asked.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
@@ -346,6 +348,19 @@ impl Session for Http1 {
             Self::close_reader(work);
             self.take_no_more();
         }
+        rate
+    }
+
+    #[inline]
+    fn pump(
+        &mut self,
+        work: &mut Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress {
+        work.pump(ring, disk, transport, connection)
     }
 
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
@@ -558,8 +573,9 @@ impl Session for Http1 {
         }
     }
 
-    fn make_next_last(&mut self) {
+    fn make_next_last(&mut self, _work: Option<&mut Work>) -> Next {
         self.is_retiring = true;
+        Next::Wait
     }
 
     fn is_tunnel(work: &Work) -> bool {
@@ -626,6 +642,11 @@ impl Session for Http1 {
 }
 
 impl Http1 {
+    /// Returns true if the next request is the last.
+    pub(super) const fn is_retiring(&self) -> bool {
+        self.is_retiring
+    }
+
     const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }

@@ -1,8 +1,8 @@
 //! The decisions of one connection: bytes go in, requests and actions come out.
 //!
 //! A session is pure. It makes no system call, reads no clock and knows no socket: the worker gives it bytes, answers,
-//! progress and deadlines, and does what the session says. One session serves one connection with one protocol; the
-//! binary uses [`Http1`].
+//! progress and deadlines, and does what the session says. One session serves one connection with one protocol. The
+//! binary uses [`Http`], which is [`Http1`] until the client has chosen HTTP/2.
 //!
 //! ```text
 //!   bytes ──► handle_bytes ──► Requests ──► (a handler finds the answer)
@@ -20,11 +20,15 @@
 mod ends;
 mod escaped;
 mod framing;
+
 mod http1;
+mod http2;
 mod refusal;
 mod times;
+mod version;
 
 use core::net::IpAddr;
+use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use ring::{Ring, Time};
@@ -33,10 +37,11 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
-use crate::record::Record;
+use crate::record::{Cut, Record};
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
+pub use self::version::Http;
 
 /// One protocol on one connection.
 ///
@@ -96,7 +101,8 @@ pub trait Session: core::fmt::Debug {
     fn put_back(&mut self, work: &mut Self::Work, turn: Turn, search: Option<Rc<dyn Search>>);
 
     /// Begins the response to a request that was just read, or to that of a [`Turn`]. If the response ends the
-    /// connection, later requests are dropped, and their answers are never asked for.
+    /// connection, later requests are dropped, and their answers are never asked for. Returns the bytes per second at
+    /// which the transport may send from now on.
     fn respond(
         &mut self,
         work: &mut Self::Work,
@@ -104,7 +110,21 @@ pub trait Session: core::fmt::Debug {
         request: u32,
         head: &Head<'_>,
         response: Response<'_>,
-    );
+    ) -> Option<NonZeroU64>;
+
+    /// Takes note that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
+    /// disk that its stream waits for. Pump afterwards. By default nothing changes, because a pump looks at everything.
+    fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _request: u32) {}
+
+    /// Moves what can be moved now, one quantum of it at most.
+    fn pump(
+        &mut self,
+        work: &mut Self::Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress;
 
     /// Says what comes next, after the work was pumped and [`next_left`](Self::next_left) has returned the responses
     /// that have left. A session that says [`Next::Wait`] is in a state that [`check`](Self::check) accepts, and waits
@@ -147,6 +167,12 @@ pub trait Session: core::fmt::Debug {
         None
     }
 
+    /// The next request that has ended before its time while the connection goes on with others, for the log. Like
+    /// [`next_failure`](Self::next_failure), by default there is none.
+    fn next_broken(&mut self, _work: &mut Self::Work) -> Option<Broken> {
+        None
+    }
+
     /// Returns true if the connection had its quantum when it last began requests, and has more to do since. It goes on
     /// when its next quantum comes, whatever happens meanwhile. Otherwise each event would give it another quantum.
     fn had_its_share(&self, _work: &Self::Work) -> bool {
@@ -180,7 +206,13 @@ pub trait Session: core::fmt::Debug {
 
     /// Makes the next request the last, whose response says so. Requests that were taken before end as they began. By
     /// default nothing changes.
-    fn make_next_last(&mut self) {}
+    fn make_next_last(&mut self, _work: Option<&mut Self::Work>) -> Next {
+        Next::Wait
+    }
+
+    /// Speaks HTTP/2, or not, because the client has chosen so in the handshake of the transport. It comes before the
+    /// first byte. By default nothing changes.
+    fn choose(&mut self, _cx: &mut Context, _is_http2: bool) {}
 
     /// Returns true if the connection is a tunnel. By default none is.
     fn is_tunnel(_work: &Self::Work) -> bool {
@@ -307,6 +339,28 @@ pub struct Unanswered {
     pub body_bytes: u64,
 }
 
+/// A request that has ended before its time while its connection goes on.
+#[derive(Debug)]
+pub struct Broken {
+    /// Its number on its connection.
+    pub request: u32,
+    /// What has been sent of its response, if that has begun and is recorded.
+    pub end: BrokenEnd,
+    /// Why it has ended.
+    pub cut: Cut,
+}
+
+/// The part of a request that there was at its end.
+#[derive(Debug)]
+pub enum BrokenEnd {
+    /// Its response had not begun.
+    Unanswered(Unanswered),
+    /// A part of its response was sent.
+    Left(Left),
+    /// A response that is not recorded.
+    Unrecorded,
+}
+
 /// A response that has left, or that was cut.
 #[derive(Debug)]
 pub struct Left {
@@ -327,15 +381,6 @@ impl Left {
 /// The bytes that a session has to send, and the way that they move: the queue that the transport drains, and the
 /// sources that fill it.
 pub trait Outgoing: Default + core::fmt::Debug {
-    /// Moves what can be moved now, one quantum of it at most.
-    fn pump(
-        &mut self,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress;
-
     /// Says which pieces the transport takes. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 

@@ -187,6 +187,7 @@ fn site(hosts: &[&str], pairs: &[&Arc<Pair>]) -> SiteTls {
         pairs: pairs.iter().map(|&pair| pair.clone()).collect(),
         profile: Profile::Intermediate,
         clients: None,
+        http2: false,
     }
 }
 
@@ -308,14 +309,22 @@ fn profiles_have_their_versions_and_all_groups() {
 }
 
 #[test]
-fn clients_get_http1_or_choose_nothing() {
+fn clients_choose_http2_where_it_is_spoken_or_http1_or_nothing() {
     let pair = pair(&["example.org"]);
-    let acceptor = acceptor(vec![site(&["example.org"], &[&pair])]);
-    for (offered, chosen) in [
-        (&[][..], Ok(None)),
-        (&[&b"h2"[..], b"http/1.1"], Ok(Some(&b"http/1.1"[..]))),
-        (&[b"h2"], Err(Error::NoApplicationProtocol)),
+    let (h1, h2) = (Ok(Some(&b"http/1.1"[..])), Ok(Some(&b"h2"[..])));
+    let none = || Err(Error::NoApplicationProtocol);
+    for (http2, offered, chosen) in [
+        (false, &[][..], Ok(None)),
+        (false, &[&b"h2"[..], b"http/1.1"], h1.clone()),
+        (false, &[b"h2"], none()),
+        (true, &[], Ok(None)),
+        (true, &[b"http/1.1", b"h2"], h2.clone()),
+        (true, &[b"h2"], h2),
+        (true, &[b"http/1.1"], h1),
+        (true, &[b"h3"], none()),
     ] {
+        let site = SiteTls { http2, ..site(&["example.org"], &[&pair]) };
+        let acceptor = acceptor(vec![site]);
         let mut config = any_client();
         config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
         let ends = connect(&acceptor, config, "example.org");

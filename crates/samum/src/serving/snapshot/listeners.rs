@@ -31,6 +31,8 @@ pub(crate) struct Admission {
     pub(crate) is_unix: bool,
     /// True if proxies send a header of the PROXY protocol.
     pub(crate) proxy_protocol: bool,
+    /// True if clients may speak HTTP/2.
+    pub(crate) http2: bool,
 }
 
 impl Admission {
@@ -58,6 +60,7 @@ impl Admission {
             connections_max: most.map(|most| most.saturating_mul(2)),
             is_unix: matches!(listen.address, Address::Unix(_)),
             proxy_protocol: listen.proxy_protocol,
+            http2: listen.http2,
         }
     }
 }

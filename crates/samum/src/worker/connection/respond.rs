@@ -62,9 +62,7 @@ pub(super) fn respond<S: Session, H: Handler>(
     if cx.counts || shows_scheme || response.hsts.is_some() {
         response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
     }
-    let rate = response.terms.rate;
-    session.respond(work, cx, request, head, response);
-    rate
+    session.respond(work, cx, request, head, response)
 }
 
 /// Tells the handler of a response with a reason, with the id that the request has in logs.

@@ -9,7 +9,7 @@ use super::work::Work;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
-use crate::session::refusal::{self, Place};
+use crate::session::refusal;
 
 impl Http1 {
     /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn.
@@ -35,6 +35,15 @@ impl Http1 {
         let is_first = self.next_request == 0;
         let protocol = OtherProtocol::of(bytes).filter(|one| is_first && !is_twice(*one));
         let Some(protocol) = protocol else { return false };
+        // With TLS the client says in the handshake that it speaks HTTP/2.
+        if protocol == OtherProtocol::Http2
+            && work.scheme == Scheme::Http
+            && cx.recorder.speaks_http2(work.listener)
+        {
+            self.take_no_more();
+            work.has_preface = true;
+            return true;
+        }
         cx.other_protocol = Some((protocol, work.client.flatten()));
         let Some(alert) = protocol.alert() else { return false };
         self.take_no_more();
@@ -67,7 +76,7 @@ impl Http1 {
         reject: Reject,
         request: Option<(HeadBuf, Asked)>,
     ) {
-        let origin = Place { listener: work.listener, scheme: work.scheme, client: work.client };
+        let origin = work.place();
         let Some((head, asked)) = request else {
             return refusal::make(cx, origin, reject, None, |cx, mut response| {
                 work.begin_response(cx, None, &mut response, true);

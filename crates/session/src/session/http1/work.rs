@@ -18,6 +18,7 @@ use crate::handler::{BODY_BYTES_END, Keep};
 use crate::record::Record;
 use crate::session::Outgoing;
 use crate::session::ends::Ends;
+use crate::session::refusal::Place;
 
 /// Requests of one connection that are answered side by side. At this limit no more are read until responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
@@ -74,6 +75,8 @@ pub struct Work {
     pub(super) produced: (u64, u64),
     /// The time since which the response that is being sent waits for a disk; only if the response is recorded.
     pub(super) waits_since: Option<Time>,
+    /// True if the connection begins with the preface of HTTP/2, and its listener speaks that.
+    pub(super) has_preface: bool,
 }
 
 /// The requests that were begun in one worker turn.
@@ -87,31 +90,6 @@ pub(super) struct Begun {
 }
 
 impl Outgoing for Work {
-    #[inline]
-    fn pump(
-        &mut self,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress {
-        if let Some(since) = self.waits_since.take() {
-            self.note_wait(ring.woke_at().since(since));
-        }
-        // The producer's bytes that exist leave with the head. If bytes in front of it still have to be read, the
-        // producer must not fail yet: that would cut off the bytes in front, too.
-        if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
-            && self.stream.queue().unsent_ready() == self.unsent()
-        {
-            self.produce(self.produced.0);
-        }
-        let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
-        if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
-            self.waits_since = Some(ring.woke_at());
-        }
-        progress
-    }
-
     #[inline]
     fn set_takes(&mut self, takes: Takes) {
         self.stream.set_takes(takes);
@@ -168,6 +146,48 @@ impl Outgoing for Work {
 }
 
 impl Work {
+    /// Moves what can be moved now, one quantum of it at most.
+    #[inline]
+    pub(super) fn pump(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress {
+        if let Some(since) = self.waits_since.take() {
+            self.note_wait(ring.woke_at().since(since));
+        }
+        // The producer's bytes that exist leave with the head. If bytes in front of it still have to be read, the
+        // producer must not fail yet: that would cut off the bytes in front, too.
+        if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
+            && self.stream.queue().unsent_ready() == self.unsent()
+        {
+            self.produce(self.produced.0);
+        }
+        let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
+        if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
+            self.waits_since = Some(ring.woke_at());
+        }
+        progress
+    }
+
+    /// Returns true if the connection begins with the preface of HTTP/2. Then this work is as new.
+    #[inline]
+    pub(in crate::session) fn take_preface(&mut self) -> bool {
+        if self.has_preface {
+            self.has_preface = false;
+            self.reader = server::Connection::new();
+            return true;
+        }
+        false
+    }
+
+    /// The place where the connection comes from.
+    pub(in crate::session) const fn place(&self) -> Place {
+        Place { listener: self.listener, scheme: self.scheme, client: self.client }
+    }
+
     /// Returns true if no request is being answered and nothing is read or taken. A body for which no response waits
     /// may still be coming.
     pub(super) fn has_answered_all(&self) -> bool {

@@ -1,0 +1,501 @@
+//! HTTP/2 on one connection: many requests are answered side by side, in bounded memory and time.
+//!
+//! The crate `http2` follows frames, streams and windows. This session gives requests to handlers and bodies to consumers,
+//! and frames the responses. Each request that is not answered at once has a [`Lane`](lane::Lane): its head until the
+//! response begins, its consumer, and a stream of its own for the response's body.
+//!
+//! ```text
+//!   bytes ──► http2::Connection ──► events ──► Requests, consumers of bodies
+//!                   │                                │
+//!                   │ control frames          respond: a head, and a lane for the body
+//!                   ▼                                │
+//!   transport ◄── queue ◄── DATA frames ◄── Scheduler ◄── lanes: each has a stream with its source
+//! ```
+//!
+//! - The session is chosen by `version.rs`: by ALPN, or by the preface on a listener without TLS.
+//! - A small body in memory leaves at once behind its head, if no lane has bytes to send. No lane is made for it.
+//! - The scheduler chooses among lanes that are *ready*: that have bytes, or may get some. A lane whose next bytes have to
+//!   be read yields at once, and is ready again when they have come. So a cold file holds up no other response.
+//! - A lane takes memory only. Its payloads move into the queue of the connection, one batch ahead of the transport.
+//! - Windows of the client: a lane without room is not ready. Windows of the server: a stream has the window that its
+//!   consumer has room for. The window that each stream has in the beginning is kept in the lane if need be.
+//! - A fault of a response resets its stream. Only a fault of the client against the protocol ends the connection.
+//! - An idle connection has its `Http2` and no work. Memory that it does not need is given back after [`REST`].
+//!
+//! Limits of one connection, beside those of the crate `http2`:
+//!
+//! | what | limit | at the limit |
+//! |---|---|---|
+//! | heads of requests that wait, bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
+//! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
+//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those without a window give theirs back |
+//! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
+//! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
+//! | time: idle, for a head, for bytes, for a client's window | those of HTTP/1 | the stream is reset, or the connection ends |
+//!
+//! The states in which a connection waits:
+//!
+//! | wait | for what | deadline |
+//! |---|---|---|
+//! | Idle | a frame of a request | `timeout-idle` |
+//! | Request | the rest of a preface, of a frame or of a header block, while no stream is open | `timeout-header` |
+//! | Server | a disk, a handler, a window, a body | none, but streams are judged each [`period`](judge::period) |
+//! | Peer | the client has to take bytes | `timeout-send` |
+//! | Lingering | the client's end, after that of the server | [`LINGER`] |
+
+mod input;
+mod judge;
+mod lane;
+mod pump;
+mod respond;
+mod work;
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::rc::Rc;
+
+use http::{Head, Method};
+use http2::ErrorCode;
+use http2::server::Connection;
+use ring::{Ring, Time};
+use sendfile::{Disk, Failure, Progress, Transport};
+
+use super::{
+    Activity, Broken, BrokenEnd, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
+};
+use crate::context::Context;
+use crate::handler::{AnswerSize, Found, Interim, Keep, Response, Search};
+use crate::record::Cut;
+use lane::{Lookup, Stage};
+pub(in crate::session) use work::Work;
+
+/// The time that a silent client may take to close after the last frame, as with HTTP/1.
+const LINGER: Duration = Duration::from_secs(2);
+/// The time that a client may take to answer that it knows of the coming end. Then the end comes without its answer.
+const DRAIN: Duration = Duration::from_secs(1);
+/// The time after which an idle connection gives back memory that it does not need. Most clients ask again before.
+const REST: Duration = Duration::from_secs(1);
+/// Received bytes that were not parsed yet: more than one frame.
+const INPUT_BYTES_MAX: usize = 2 * http2::INPUT_BYTES_MAX;
+
+/// The session of HTTP/2.
+#[derive(Debug)]
+pub(super) struct Http2 {
+    connection: Connection,
+    wait: Wait,
+    /// The time of the next judgement of streams, while there are any.
+    judge_at: Option<Time>,
+    /// The time at which responses with a rate may go on.
+    pace_at: Option<Time>,
+    drain: Drain,
+    /// True if the peer has half-closed.
+    ended: bool,
+    /// True if the connection has given memory back since it became idle.
+    is_at_rest: bool,
+}
+
+/// The event for which the connection waits, and the time since which it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Idle(Time),
+    Request(Time),
+    Server(Time),
+    /// The number is the position that the peer had acknowledged then.
+    Peer(Time, i64),
+    /// The same.
+    Lingering(Time, i64),
+}
+
+/// The client's answer to the announcement of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    No,
+    /// The end was announced.
+    Announced,
+    /// The end comes at this time.
+    Until(Time),
+    /// The end has come.
+    Over,
+}
+
+/// The time as the crate `http2` takes it.
+pub(super) fn clock(now: Time) -> Duration {
+    now.since(Time::default())
+}
+
+/// The limits of requests.
+fn limits(cx: &Context) -> http2::Limits {
+    let limits = &cx.tuning.request_limits;
+    http2::Limits {
+        head_bytes_max: limits.head_bytes_max.min(http2::limits::LIST_BYTES_MAX as usize),
+        target_bytes_max: limits.target_bytes_max,
+        fields_max: limits.fields_max.min(http2::limits::BLOCK_FIELDS_MAX),
+        extended_connect: false,
+    }
+}
+
+impl Http2 {
+    /// The session of a connection on which nothing was received.
+    pub(super) fn begin(cx: &Context) -> Self {
+        Self {
+            connection: Connection::new(clock(cx.now), &limits(cx)),
+            wait: Wait::Request(cx.now),
+            judge_at: None,
+            pace_at: None,
+            drain: Drain::No,
+            ended: false,
+            is_at_rest: false,
+        }
+    }
+
+    const fn is_lingering(&self) -> bool {
+        matches!(self.wait, Wait::Lingering(..))
+    }
+
+    /// Announces the end of the connection. Requests that are under way are answered.
+    pub(super) fn announce_end(&mut self) {
+        if self.drain == Drain::No {
+            self.drain = Drain::Announced;
+            self.connection.shut_down();
+        }
+    }
+
+    /// Waits for a step of the server.
+    const fn wait_for_server(&mut self, now: Time) {
+        if !matches!(self.wait, Wait::Server(_)) {
+            self.wait = Wait::Server(now);
+        }
+    }
+
+    /// Chooses the next step after everything that could be sent was sent.
+    fn rest(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
+        let is_sent = work.is_sent();
+        let has_lanes = !work.lanes.is_empty();
+        if self.is_lingering() {
+            return Next::Wait;
+        }
+        if !has_lanes && is_sent && self.connection.is_done() {
+            if self.ended {
+                return Next::Close(Why::Done);
+            }
+            self.wait = Wait::Lingering(cx.now, moved.acknowledged);
+            return Next::ShutDown;
+        }
+        if self.ended && (!has_lanes || work.waits_for_client()) {
+            return Next::Close(if has_lanes { Why::Gone } else { Why::Done });
+        }
+        if has_lanes || !is_sent {
+            self.wait_for_server(cx.now);
+        } else if !self.connection.is_idle() || moved.unread > 0 {
+            if !matches!(self.wait, Wait::Request(_)) {
+                self.wait = Wait::Request(cx.now);
+            }
+        } else if !matches!(self.wait, Wait::Idle(_)) {
+            self.wait = Wait::Idle(cx.now);
+            self.is_at_rest = false;
+        }
+        Next::Wait
+    }
+}
+
+impl Session for Http2 {
+    type Work = Work;
+
+    fn new(now: Time) -> Self {
+        Self {
+            connection: Connection::new(clock(now), &http2::Limits::DEFAULT),
+            wait: Wait::Request(now),
+            judge_at: None,
+            pace_at: None,
+            drain: Drain::No,
+            ended: false,
+            is_at_rest: false,
+        }
+    }
+
+    fn handle_bytes(
+        &mut self,
+        work: &mut Work,
+        requests: &mut impl Requests,
+        bytes: &[u8],
+    ) -> usize {
+        self.take_bytes(work, requests, bytes)
+    }
+
+    fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
+        self.ended = true;
+        if work.is_some() { Next::Pump } else { Next::Close(Why::Done) }
+    }
+
+    fn defer(
+        &mut self,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Found<AnswerSize>,
+    ) -> bool {
+        let lane = work.lane_of_current(request);
+        let lookup = match found {
+            Found::Later(search) => Lookup::Pending(search),
+            // It is found again in its turn, which comes before anything else if it needs no gateway.
+            Found::Now(AnswerSize { keep, .. }) => Lookup::Postponed(keep == Keep::Never),
+        };
+        let is_postponed = match lookup {
+            Lookup::Postponed(for_gateway) => Some(for_gateway),
+            Lookup::Pending(_) => None,
+        };
+        lane.stage = Stage::Asked { head: head.to_owned(), lookup };
+        match is_postponed {
+            Some(true) => work.postponed.push_back(request),
+            Some(false) => work.turns.push_back((request, false)),
+            None => self.invite(work, request),
+        }
+        work.recount(request);
+        false
+    }
+
+    fn handle_answer(
+        &mut self,
+        work: &mut Work,
+        cx: &Context,
+        request: u32,
+        size: AnswerSize,
+    ) -> bool {
+        let Some(lane) = work.lane(request) else { return false };
+        let Stage::Asked { lookup, .. } = &mut lane.stage else { return false };
+        lane.times.found += cx.now.since(lane.times.since);
+        let is_kept = size.keep != Keep::Never;
+        *lookup = Lookup::Postponed(!is_kept);
+        if is_kept {
+            work.turns.push_back((request, true));
+        } else {
+            work.postponed.push_back(request);
+        }
+        is_kept
+    }
+
+    fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
+        let is_asked = |lane: &mut lane::Lane| matches!(lane.stage, Stage::Asked { .. });
+        if work.lane(request).is_some_and(is_asked) {
+            let Work { out, .. } = work;
+            self.connection.respond_interim(request, interim.status, &interim.fields, out);
+        }
+    }
+
+    fn next_turn(&mut self, work: &mut Work, cx: &mut Context) -> Option<Turn> {
+        if work.turns.is_empty() && work.postponed.is_empty() {
+            return None;
+        }
+        let (request, found) = work.next_turn()?;
+        let lane = work.lane(request)?;
+        lane.times.since = cx.now;
+        match core::mem::replace(&mut lane.stage, Stage::Turning) {
+            Stage::Asked { head, .. } => Some(Turn { request, head, found }),
+            Stage::Turning | Stage::Sending(_) => {
+                unreachable!("only requests without a response are in line")
+            }
+        }
+    }
+
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Rc<dyn Search>>) {
+        let Turn { request, head, .. } = turn;
+        if let Some(lane) = work.lane(request) {
+            lane.stage = Stage::Asked { head, lookup: Lookup::Pending(search) };
+            self.invite(work, request);
+        }
+        work.recount(request);
+    }
+
+    fn respond(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        request: u32,
+        head: &Head<'_>,
+        response: Response<'_>,
+    ) -> Option<NonZeroU64> {
+        let is_head = head.method == Method::Head;
+        self.begin_response(work, cx, request, Some(head), is_head, response);
+        None
+    }
+
+    fn wake(&mut self, work: &mut Work, cx: &Context, request: u32) {
+        self.feed(work, cx.now, request);
+        if work.lane(request).is_some_and(|lane| matches!(lane.stage, Stage::Sending(_))) {
+            work.scheduler.set_ready(request, true);
+        }
+    }
+
+    fn pump(
+        &mut self,
+        work: &mut Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress {
+        self.move_frames(work, ring, disk, transport, connection)
+    }
+
+    fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
+        self.note_lanes(work, cx);
+        if self.drain == Drain::Announced {
+            self.drain = Drain::Until(cx.now + DRAIN);
+        }
+        match moved.progress {
+            Progress::Failed(failure) => return Next::Close(Why::Failed(failure)),
+            Progress::More => {
+                self.wait_for_server(cx.now);
+                return Next::TurnOver;
+            }
+            Progress::Blocked => {
+                if !matches!(self.wait, Wait::Peer(..) | Wait::Lingering(..)) {
+                    self.wait = Wait::Peer(cx.now, moved.acknowledged);
+                }
+                return Next::Wait;
+            }
+            Progress::Waiting | Progress::Drained => {}
+        }
+        if work.has_turn() || !self.connection.control().is_empty() {
+            return Next::Pump;
+        }
+        if moved.unread > 0 && !self.is_lingering() && !work.is_full() {
+            if work.had_its_turn(cx.turn) {
+                self.wait_for_server(cx.now);
+                return Next::TurnOver;
+            }
+            if !moved.stuck {
+                return Next::Read;
+            }
+        }
+        self.rest(work, cx, moved)
+    }
+
+    fn next_left(&mut self, work: &mut Work) -> Option<Left> {
+        let sent = work.queue.sent();
+        while let Some(end) = work.ends.pop_sent(sent) {
+            if let Some(record) = end.record {
+                return Some(Left { bytes: record.body_bytes, record });
+            }
+        }
+        None
+    }
+
+    fn next_cut(&mut self, work: &mut Work, _now: Time) -> Option<Left> {
+        while let Some(end) = work.ends.pop() {
+            if let Some(record) = end.record {
+                return Some(Left { bytes: record.body_bytes, record });
+            }
+        }
+        work.lanes.iter_mut().find_map(|lane| lane.take_left())
+    }
+
+    fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
+        loop {
+            let lane = work.lanes.pop()?;
+            if let Some(unanswered) = lane.into_unanswered() {
+                return Some(unanswered);
+            }
+        }
+    }
+
+    fn next_failure(&mut self, work: &mut Work) -> Option<Failure> {
+        work.failures.pop()
+    }
+
+    fn next_broken(&mut self, work: &mut Work) -> Option<Broken> {
+        work.broken.pop()
+    }
+
+    fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
+        let _ = cx;
+        self.is_lingering() || (unread < INPUT_BYTES_MAX && !work.is_full())
+    }
+
+    fn deadline(&self, cx: &Context) -> Option<Time> {
+        let tuning = &cx.tuning;
+        let wait = match self.wait {
+            Wait::Idle(since) if !self.is_at_rest => Some(since + REST.min(tuning.timeout_idle)),
+            Wait::Idle(since) => Some(since + tuning.timeout_idle),
+            Wait::Request(since) => Some(since + tuning.timeout_header),
+            Wait::Peer(since, _) => Some(since + tuning.timeout_send),
+            Wait::Server(since) if self.ended => Some(since + tuning.timeout_send),
+            Wait::Server(_) => None,
+            Wait::Lingering(since, _) => Some(since + LINGER),
+        };
+        let drain = match self.drain {
+            Drain::Until(until) => Some(until),
+            Drain::No | Drain::Announced | Drain::Over => None,
+        };
+        Time::earliest([wait, self.judge_at, self.pace_at, drain])
+    }
+
+    fn handle_deadline(
+        &mut self,
+        work: Option<&mut Work>,
+        cx: &mut Context,
+        acknowledged: i64,
+    ) -> Next {
+        self.expire(work, cx, acknowledged)
+    }
+
+    fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
+        if self.is_lingering() {
+            return Next::Wait;
+        }
+        if work.is_none_or(|work| work.lanes.is_empty()) {
+            self.connection.end(ErrorCode::NoError, "");
+        }
+        self.announce_end();
+        Next::Pump
+    }
+
+    fn handle_retirement(&mut self, _work: Option<&mut Work>) -> Next {
+        if self.is_lingering() {
+            return Next::Wait;
+        }
+        self.announce_end();
+        Next::Pump
+    }
+
+    fn make_next_last(&mut self, work: Option<&mut Work>) -> Next {
+        self.handle_retirement(work)
+    }
+
+    fn idle_since(&self) -> Option<Time> {
+        match self.wait {
+            Wait::Idle(since) | Wait::Lingering(since, _) => Some(since),
+            Wait::Request(_) | Wait::Server(_) | Wait::Peer(..) => None,
+        }
+    }
+
+    fn activity(&self, _work: &Work) -> Activity {
+        match self.wait {
+            Wait::Idle(_) | Wait::Lingering(..) => Activity::Idle,
+            Wait::Request(_) => Activity::Reading,
+            Wait::Server(_) => Activity::Waiting,
+            Wait::Peer(..) => Activity::Writing,
+        }
+    }
+
+    fn check(&self, work: Option<&Work>) {
+        let Some(work) = work else { return };
+        work.check();
+        assert!(
+            work.lanes.is_empty() || !matches!(self.wait, Wait::Idle(_) | Wait::Lingering(..)),
+            "{self:?} is idle with {work:?}"
+        );
+        assert!(work.lanes.is_empty() || self.judge_at.is_some(), "lanes are judged");
+    }
+}
+
+impl Work {
+    /// Takes note of a request that has ended before its time.
+    fn note_broken(&mut self, lane: Box<lane::Lane>, cut: Cut) {
+        let request = lane.id;
+        let end = lane.into_end();
+        if !matches!(end, BrokenEnd::Unrecorded) || cut != Cut::Server {
+            self.broken.push(Broken { request, end, cut });
+        }
+    }
+}

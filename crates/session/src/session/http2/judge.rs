@@ -1,0 +1,145 @@
+//! Deadlines: clients that are too slow, and the end of connections.
+
+use core::time::Duration;
+
+use http2::ErrorCode;
+use ring::Time;
+
+use super::work::Work;
+use super::{Http2, Wait};
+use crate::context::Context;
+use crate::record::Cut;
+use crate::session::{Next, Why};
+
+/// The time between two judgements of the streams of a connection. A stream that has to wait for its client at two
+/// judgements has to move some bytes in between, and all streams together the bytes of the minimum rate.
+pub(super) fn period(cx: &Context) -> Duration {
+    cx.tuning.timeout_send.min(cx.tuning.timeout_header)
+}
+
+impl Http2 {
+    /// Begins to judge streams, or stops, if none is left.
+    pub(super) fn note_lanes(&mut self, work: &mut Work, cx: &Context) {
+        if work.lanes.is_empty() {
+            self.judge_at = None;
+        } else if self.judge_at.is_none() {
+            self.judge_at = Some(cx.now + period(cx));
+            work.moved = 0;
+        }
+        self.pace_at = work.pace.as_ref().and_then(|pace| pace.due());
+    }
+
+    /// Acts because a deadline has passed.
+    pub(super) fn expire(
+        &mut self,
+        mut work: Option<&mut Work>,
+        cx: &mut Context,
+        acknowledged: i64,
+    ) -> Next {
+        let is_due = |at: Option<Time>| at.is_some_and(|at| at <= cx.now);
+        let mut next = Next::Wait;
+        if is_due(self.pace_at) {
+            self.pace_at = None;
+            if let Some(work) = work.as_deref_mut() {
+                work.refill_pace(cx.now);
+            }
+            next = Next::Pump;
+        }
+        if let super::Drain::Until(until) = self.drain
+            && until <= cx.now
+        {
+            self.drain = super::Drain::Over;
+            self.connection.end(ErrorCode::NoError, "");
+            next = Next::Pump;
+        }
+        if is_due(self.judge_at) {
+            self.judge_at = Some(cx.now + period(cx));
+            if let Some(work) = work.as_deref_mut() {
+                if !self.judge(work, cx) {
+                    return Next::Close(Why::TimedOut);
+                }
+                next = Next::Pump;
+            }
+        }
+        match self.wait {
+            Wait::Idle(since) if !self.is_at_rest && since + super::REST <= cx.now => {
+                self.is_at_rest = true;
+                self.connection.shrink();
+                next
+            }
+            Wait::Idle(since) if since + cx.tuning.timeout_idle <= cx.now => {
+                cx.stats.timeouts += 1;
+                cx.stats.idle_timeouts += 1;
+                self.wait = Wait::Server(cx.now);
+                self.connection.end(ErrorCode::NoError, "");
+                Next::Pump
+            }
+            Wait::Request(since) if since + cx.tuning.timeout_header <= cx.now => {
+                cx.stats.timeouts += 1;
+                cx.stats.header_timeouts += 1;
+                Next::Close(Why::TimedOut)
+            }
+            Wait::Server(since) if self.ended && since + cx.tuning.timeout_send <= cx.now => {
+                cx.stats.timeouts += 1;
+                Next::Close(Why::TimedOut)
+            }
+            Wait::Peer(since, before) if since + cx.tuning.timeout_send <= cx.now => {
+                if !is_fast_enough(cx, since, before, acknowledged) {
+                    cx.stats.slow_peers += 1;
+                    return Next::Close(Why::TimedOut);
+                }
+                self.wait = Wait::Peer(cx.now, acknowledged);
+                next
+            }
+            Wait::Lingering(since, before) if since + super::LINGER <= cx.now => {
+                let sent = work.map_or(0, |work| work.queue.sent().cast_signed());
+                if acknowledged == sent {
+                    return Next::Close(Why::Done);
+                }
+                if acknowledged <= before {
+                    cx.stats.slow_peers += 1;
+                    return Next::Close(Why::TimedOut);
+                }
+                self.wait = Wait::Lingering(cx.now, acknowledged);
+                next
+            }
+            _ => next,
+        }
+    }
+
+    /// Resets streams whose client does not go on. Returns false if the whole connection is too slow.
+    fn judge(&mut self, work: &mut Work, cx: &mut Context) -> bool {
+        let period = period(cx);
+        let least = cx.least_bytes_in(period);
+        let moved = core::mem::take(&mut work.moved);
+        let mut late = Vec::new();
+        let (mut were_late, mut all_late) = (0, true);
+        for lane in &mut work.lanes {
+            let is_late = lane.waits_for_client();
+            let was_late = core::mem::replace(&mut lane.was_late, is_late);
+            let lane_moved = core::mem::take(&mut lane.moved);
+            all_late &= is_late && was_late;
+            if is_late && was_late {
+                were_late += 1;
+                late.push((lane.id, lane_moved));
+            }
+        }
+        if !late.is_empty() && all_late && moved < least {
+            cx.stats.slow_peers += 1;
+            return false;
+        }
+        for (id, lane_moved) in late {
+            if lane_moved < (least / were_late).max(1) {
+                cx.stats.slow_streams += 1;
+                self.connection.reset(id, ErrorCode::Cancel);
+                self.drop_lane(work, cx.now, id, Cut::Timeout);
+            }
+        }
+        true
+    }
+}
+
+/// Returns true if a peer is fast enough: `then` is its count of acknowledged bytes at `since`, and `now` the current one.
+fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
+    u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
+}

@@ -1,0 +1,299 @@
+//! One request and its response.
+
+use std::rc::Rc;
+
+use http::{FieldSection, HeadBuf};
+use http2::priority::{Priority, Wish};
+use ring::Time;
+use sendfile::{Failure, Policy, Stream, Window};
+
+use crate::handler::{Consumer, Part, Parts, Produced, Producer, Search};
+use crate::record::Record;
+use crate::session::framing::{BodyFraming, Sink};
+use crate::session::times::Times;
+use crate::session::{BrokenEnd, Left, Unanswered};
+
+/// The lanes beside which a lane may use the whole window of its file. More lanes share what one connection may prefetch.
+const WHOLE_WINDOW_LANES: usize = 2;
+/// The least part of a window that a lane gets: more lanes do not make reads smaller.
+const WINDOW_PARTS_MAX: usize = 8;
+
+/// One request that is not answered to its end.
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// The number of its stream, and of the request.
+    pub(super) id: u32,
+    pub(super) stage: Stage,
+    pub(super) times: Times,
+    /// The priority that the client wishes.
+    pub(super) wish: Wish,
+    /// The priority of a response about which the client says nothing.
+    pub(super) default: Priority,
+    /// True if the client waits for `100 Continue`.
+    pub(super) expect_continue: bool,
+    pub(super) incoming: Option<Incoming>,
+    /// The body of the response, as far as it was promised and not framed.
+    pub(super) stream: Stream,
+    pub(super) pause: Pause,
+    /// Bytes of both bodies that were moved since the last judgement.
+    pub(super) moved: u64,
+    /// True if the client had to do something at the last judgement.
+    pub(super) was_late: bool,
+    /// Memory of the lane and bytes of files that are counted for the connection.
+    pub(super) counted: Counted,
+    /// True if the bytes of the response are paced.
+    pub(super) is_paced: bool,
+}
+
+/// The progress of a request.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The response has not begun.
+    Asked { head: HeadBuf, lookup: Lookup },
+    /// The response is being made.
+    Turning,
+    /// The head of the response was framed.
+    Sending(Sending),
+}
+
+/// The progress of the search for an answer.
+#[derive(Debug)]
+pub(super) enum Lookup {
+    /// The handler will deliver the answer.
+    Pending(Option<Rc<dyn Search>>),
+    /// The turn of the response has come, or comes when a gateway is free for this connection.
+    Postponed(bool),
+}
+
+/// The reason why a lane is not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// It is ready, or its response has not begun.
+    No,
+    /// A disk has to bring bytes, since this time.
+    Disk(Time),
+    /// The handler has to make bytes.
+    Producer,
+    /// The client has to widen a window.
+    Window,
+    /// Other lanes have the memory.
+    Memory,
+    /// The rate of the response allows nothing more now.
+    Rate,
+}
+
+/// A body on its way into the stream.
+#[derive(Debug)]
+pub(super) struct Sending {
+    /// The parts that are not in the stream.
+    pub(super) parts: Option<Parts>,
+    pub(super) producer: Option<Box<dyn Producer>>,
+    pub(super) framing: BodyFraming,
+    pub(super) trailers: FieldSection<'static>,
+    pub(super) record: Option<Box<Record>>,
+    /// Bytes of the body that were framed.
+    pub(super) framed: u64,
+}
+
+/// The body of a request on its way to a consumer.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) consumer: Box<dyn Consumer>,
+    /// Bytes for which the consumer had no room. They are within the window that a stream has in the beginning.
+    pub(super) waiting: Vec<u8>,
+    /// Bytes that have come.
+    pub(super) received: u64,
+    /// True if they are counted for the log, because the head does not announce their number.
+    pub(super) is_counted: bool,
+    /// Some if the body is complete, but for the waiting bytes: its trailers.
+    pub(super) end: Option<FieldSection<'static>>,
+}
+
+/// Memory that a lane has, as last counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Bytes of the head and of the body of the request.
+    pub(super) held: u64,
+    /// Bytes of files that are read, or being read.
+    pub(super) files: u64,
+}
+
+impl Sending {
+    /// Returns true if nothing more will be promised.
+    pub(super) const fn is_promised(&self) -> bool {
+        self.parts.is_none() && self.producer.is_none()
+    }
+
+    /// Promises the next part of the body, about `room` bytes of it if it is made; returns whether there was one.
+    /// `lanes` is the number of lanes that share the connection.
+    pub(super) fn promise(&mut self, stream: &mut Stream, room: u64, lanes: usize) -> bool {
+        if let Some(mut producer) = self.producer.take() {
+            let mut sink = Sink { stream, framing: &mut self.framing };
+            let mut produced = producer.poll(room, &mut sink);
+            if self.framing.is_broken(produced) {
+                produced = Produced::Failed;
+            }
+            match produced {
+                Produced::More | Produced::Waiting => {
+                    self.producer = Some(producer);
+                    return !stream.queue().is_drained();
+                }
+                Produced::Ended => self.trailers = producer.trailers(),
+                Produced::Failed => {
+                    self.parts = None;
+                    stream.abort(Failure::Unfinished);
+                    return true;
+                }
+            }
+            return true;
+        }
+        let Some(parts) = &mut self.parts else { return false };
+        match parts.next() {
+            Some(Part::Piece(piece)) => stream.push(piece),
+            Some(Part::File(file, range, policy)) => {
+                stream.push_file(&file, range, shared(policy, lanes));
+            }
+            Some(Part::Producer(producer)) => self.producer = Some(producer),
+            None => self.parts = None,
+        }
+        if self.parts.as_ref().is_some_and(|parts| parts.size_hint().1 == Some(0)) {
+            self.parts = None;
+        }
+        true
+    }
+}
+
+/// The policy of a range whose lane shares the connection with others.
+fn shared(policy: Policy, lanes: usize) -> Policy {
+    if lanes <= WHOLE_WINDOW_LANES {
+        return policy;
+    }
+    let window = Window::of(policy.window.bytes() / lanes.min(WINDOW_PARTS_MAX) as u64);
+    Policy { window, ..policy }
+}
+
+impl Incoming {
+    pub(super) const fn new(consumer: Box<dyn Consumer>, is_counted: bool) -> Self {
+        Self { consumer, waiting: Vec::new(), received: 0, is_counted, end: None }
+    }
+
+    /// Takes the next bytes of the body; returns how many the consumer got.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> usize {
+        let room = if self.waiting.is_empty() { self.consumer.room() } else { 0 };
+        let count = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+        if count > 0 {
+            self.consumer.push(&bytes[..count]);
+        }
+        self.waiting.extend_from_slice(&bytes[count..]);
+        count
+    }
+
+    /// Gives the consumer as many of the waiting bytes as it has room for; returns their number.
+    pub(super) fn feed(&mut self) -> usize {
+        let room = usize::try_from(self.consumer.room()).unwrap_or(usize::MAX);
+        let count = room.min(self.waiting.len());
+        if count > 0 {
+            self.consumer.push(&self.waiting[..count]);
+            self.waiting.drain(..count);
+            if self.waiting.is_empty() {
+                self.waiting = Vec::new();
+            }
+        }
+        count
+    }
+
+    /// The bytes that the consumer takes, beyond those that wait for it.
+    pub(super) fn room(&self) -> u64 {
+        self.consumer.room().saturating_sub(self.waiting.len() as u64)
+    }
+}
+
+impl Lane {
+    pub(super) fn new(id: u32, times: Times, wish: Wish) -> Self {
+        Self {
+            id,
+            stage: Stage::Turning,
+            times,
+            wish,
+            default: Priority::DEFAULT,
+            expect_continue: false,
+            incoming: None,
+            stream: Stream::new(),
+            pause: Pause::No,
+            moved: 0,
+            was_late: false,
+            counted: Counted::default(),
+            is_paced: false,
+        }
+    }
+
+    /// The memory that the lane has now.
+    pub(super) fn memory(&self) -> Counted {
+        let head = match &self.stage {
+            Stage::Asked { head, .. } => head.memory(),
+            Stage::Turning | Stage::Sending(_) => 0,
+        };
+        let body = self
+            .incoming
+            .as_ref()
+            .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
+        Counted {
+            held: (size_of::<Self>() + head) as u64 + body,
+            files: self.stream.held() + self.stream.reading(),
+        }
+    }
+
+    /// Returns true if it occupies a gateway, or may do so.
+    pub(super) fn has_gateway(&self) -> bool {
+        match &self.stage {
+            Stage::Asked { lookup, .. } => matches!(lookup, Lookup::Pending(Some(_))),
+            Stage::Turning => false,
+            Stage::Sending(sending) => sending.producer.is_some(),
+        }
+    }
+
+    /// Returns true if the client has to do something before the lane can go on.
+    pub(super) fn waits_for_client(&self) -> bool {
+        let takes = self
+            .incoming
+            .as_ref()
+            .is_some_and(|incoming| incoming.end.is_none() && incoming.room() > 0);
+        match &self.stage {
+            Stage::Asked { lookup: Lookup::Pending(search), .. } => {
+                takes && search.as_ref().is_none_or(|search| search.ends_with_client())
+            }
+            Stage::Asked { .. } | Stage::Turning => false,
+            Stage::Sending(_) => {
+                self.pause == Pause::Window || (takes && self.pause == Pause::Producer)
+            }
+        }
+    }
+
+    /// Takes out the entry of a response that has begun.
+    pub(super) fn take_left(&mut self) -> Option<Left> {
+        let Stage::Sending(sending) = &mut self.stage else { return None };
+        let mut record = sending.record.take()?;
+        if let Pause::Disk(_) = self.pause {
+            self.pause = Pause::No;
+        }
+        record.body_bytes = u64::MAX;
+        Some(Left { bytes: sending.framed, record })
+    }
+
+    /// The request, if its response has not begun.
+    pub(super) fn into_unanswered(self) -> Option<Unanswered> {
+        let Times { at, body_bytes, .. } = self.times;
+        match self.stage {
+            Stage::Asked { head, .. } => Some(Unanswered { head, at, body_bytes }),
+            Stage::Turning | Stage::Sending(_) => None,
+        }
+    }
+
+    /// What was sent of the response before its time.
+    pub(super) fn into_end(mut self) -> BrokenEnd {
+        match self.take_left() {
+            Some(left) => BrokenEnd::Left(left),
+            None => self.into_unanswered().map_or(BrokenEnd::Unrecorded, BrokenEnd::Unanswered),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Frames on their way to the transport: which lane sends next, and how much.
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use http2::ErrorCode;
+use http2::server::Connection;
+use outq::State;
+use ring::{Ring, Time};
+use sendfile::{Disk, Drained, Failure, Owner, Progress, Takes, Transport};
+
+use super::Http2;
+use super::lane::{Lane, Pause, Stage};
+use super::work::{BATCH_BYTES, FILE_BYTES_MAX, Work, push_ready};
+use crate::record::Cut;
+
+/// The bytes of a connection that leave in one worker turn: those of transports that take memory only.
+const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
+/// The bytes of content in one frame: with its head it is one record of TLS.
+const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
+/// The bytes that a producer makes at once.
+const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
+/// The time whose bytes a paced connection sends at once: the precision of deadlines.
+const PACE_TIME: Duration = Duration::from_millis(250);
+
+/// The rate of the responses of a connection that have one.
+#[derive(Debug)]
+pub(super) struct Pace {
+    rate: NonZeroU64,
+    /// The bytes that may be sent before the next refill.
+    room: u64,
+    refilled: Time,
+    /// True if a lane waits for the refill.
+    is_wanted: bool,
+}
+
+impl Pace {
+    pub(super) fn new(rate: NonZeroU64, now: Time) -> Self {
+        let mut pace = Self { rate, room: 0, refilled: now, is_wanted: false };
+        pace.refill(now);
+        pace
+    }
+
+    /// Another response has this rate.
+    pub(super) fn slow_down(&mut self, rate: NonZeroU64) {
+        self.rate = self.rate.min(rate);
+    }
+
+    fn refill(&mut self, now: Time) {
+        let millis = u64::try_from(PACE_TIME.as_millis()).unwrap_or(u64::MAX);
+        self.room = (self.rate.get().saturating_mul(millis) / 1000).max(1);
+        self.refilled = now;
+        self.is_wanted = false;
+    }
+
+    /// The time of the next refill, if a lane waits for it.
+    pub(super) fn due(&self) -> Option<Time> {
+        self.is_wanted.then(|| self.refilled + PACE_TIME)
+    }
+}
+
+/// The result of a lane's turn.
+enum Served {
+    /// It has framed something, and may have more.
+    More,
+    /// It is not ready.
+    Paused(Pause),
+    /// Its last frame was written.
+    Ended,
+    /// Its response cannot be completed.
+    Failed(Failure),
+}
+
+impl Work {
+    /// Makes lanes ready that wait for the window of the connection.
+    pub(super) fn note_room(&mut self) {
+        for lane in &self.lanes {
+            if lane.pause == Pause::Window {
+                self.scheduler.set_ready(lane.id, true);
+            }
+        }
+    }
+
+    /// Lets paced lanes go on.
+    pub(super) fn refill_pace(&mut self, now: Time) {
+        if let Some(pace) = &mut self.pace {
+            pace.refill(now);
+        }
+        for lane in &self.lanes {
+            if lane.pause == Pause::Rate {
+                self.scheduler.set_ready(lane.id, true);
+            }
+        }
+    }
+
+    /// Takes back the bytes of files that lanes without a window have read, and makes lanes ready that need memory.
+    fn share_memory(&mut self, now: Time) {
+        let idle: Vec<u32> =
+            self.lanes.iter().filter(|it| it.pause == Pause::Window).map(|it| it.id).collect();
+        for id in idle {
+            if let Some(lane) = self.lane(id) {
+                lane.stream.reclaim(now);
+            }
+            self.recount(id);
+        }
+        if self.counted.files < FILE_BYTES_MAX {
+            for lane in &self.lanes {
+                if lane.pause == Pause::Memory {
+                    self.scheduler.set_ready(lane.id, true);
+                }
+            }
+        }
+    }
+}
+
+impl Http2 {
+    /// Moves what can be moved now, one quantum of it at most.
+    pub(super) fn move_frames(
+        &mut self,
+        work: &mut Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress {
+        let mut budget = TURN_BYTES;
+        let progress = loop {
+            if transport.is_blocked() {
+                break Progress::Blocked;
+            }
+            self.write_frames(work, ring, disk, connection, budget);
+            let before = (budget, work.queue.released());
+            match transport.drain(ring, &mut work.queue, &mut budget) {
+                Drained::Empty if budget == 0 => break Progress::More,
+                Drained::Empty if (budget, work.queue.released()) != before => {}
+                Drained::Empty if !work.queue.is_drained() => break Progress::Blocked,
+                Drained::Empty if work.queue.released() != work.queue.sent() => {
+                    break Progress::Blocked;
+                }
+                Drained::Empty if work.lanes.is_empty() => break Progress::Drained,
+                Drained::Empty => break Progress::Waiting,
+                Drained::Blocked => break Progress::Blocked,
+                Drained::TurnOver => break Progress::More,
+                Drained::Refused => {}
+                Drained::Failed(failure) => return Progress::Failed(failure),
+            }
+        };
+        if progress == Progress::Blocked && transport.is_blocked() {
+            work.free_buffers();
+        }
+        progress
+    }
+
+    /// Writes control frames, and frames of lanes up to a batch.
+    fn write_frames(
+        &mut self,
+        work: &mut Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        connection: u64,
+        budget: u64,
+    ) {
+        if !self.connection.control().is_empty() {
+            let control = core::mem::take(self.connection.control());
+            if work.out.is_empty() {
+                work.out = control;
+            } else {
+                work.out.extend_from_slice(&control);
+            }
+        }
+        if work.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
+            work.share_memory(ring.now());
+        }
+        let most = BATCH_BYTES.min(budget);
+        while work.unsent() < most {
+            let Some(id) = work.scheduler.next_stream() else { break };
+            let owner = Owner { connection, lane: id };
+            match self.serve(work, ring, disk, owner) {
+                Served::More => work.scheduler.served(id),
+                Served::Paused(pause) => {
+                    work.scheduler.set_ready(id, false);
+                    if let Some(lane) = work.lane(id) {
+                        lane.pause = pause;
+                    }
+                }
+                Served::Ended => {
+                    if let Some(lane) = work.remove(id) {
+                        self.give_back(&lane, ring.now());
+                        if let Stage::Sending(mut sending) = lane.stage {
+                            if let Some(record) = &mut sending.record {
+                                record.body_bytes = sending.framed;
+                            }
+                            work.end_response(sending.record);
+                        }
+                    }
+                    continue;
+                }
+                Served::Failed(failure) => {
+                    self.connection.reset(id, ErrorCode::Internal);
+                    let control = core::mem::take(self.connection.control());
+                    work.out.extend_from_slice(&control);
+                    work.failures.push(failure);
+                    self.drop_lane(work, ring.now(), id, Cut::of(failure));
+                    continue;
+                }
+            }
+            work.recount(id);
+        }
+        work.flush();
+    }
+
+    /// Gives a lane its turn: one frame.
+    fn serve(&mut self, work: &mut Work, ring: &mut Ring, disk: &mut Disk, owner: Owner) -> Served {
+        let id = owner.lane;
+        let Ok(place) = work.find(id) else { return Served::Ended };
+        let lanes = work.lanes.len();
+        let Work { out, queue, counted, moved, pace, lanes: all, .. } = work;
+        let lane = &mut *all[place];
+        let window = u64::from(self.connection.data_room(id));
+        let Lane { stage: Stage::Sending(sending), stream, .. } = lane else {
+            return Served::Paused(Pause::No);
+        };
+        let mut room = window.min(FRAME_BYTES_MAX);
+        if lane.is_paced
+            && let Some(pace) = pace.as_mut()
+        {
+            room = room.min(pace.room);
+            if room == 0 && window > 0 {
+                pace.is_wanted = true;
+                return Served::Paused(Pause::Rate);
+            }
+        }
+        // A part without bytes is no reason to wait for a window.
+        while stream.queue().is_drained() && !sending.is_promised() {
+            if window == 0 && sending.producer.is_some() {
+                return Served::Paused(Pause::Window);
+            }
+            let most = window.min(PRODUCED_BYTES_MAX);
+            if !sending.promise(stream, most, lanes) {
+                return Served::Paused(Pause::Producer);
+            }
+        }
+        if window == 0 && !stream.queue().is_drained() {
+            return Served::Paused(Pause::Window);
+        }
+        let was_paused = core::mem::replace(&mut lane.pause, Pause::No);
+        if stream.queue().state() == State::Waiting {
+            let own = lane.counted.files;
+            if own == 0 && counted.files >= FILE_BYTES_MAX {
+                return Served::Paused(Pause::Memory);
+            }
+            stream.settle(disk, owner, false);
+            stream.fill(ring, disk, owner, Takes::Memory, 1);
+        }
+        if let Pause::Disk(since) = was_paused
+            && let Some(record) = &mut sending.record
+        {
+            record.disk_wait += ring.woke_at().since(since);
+        }
+        match stream.queue().state() {
+            State::Ready => {}
+            State::Waiting => return Served::Paused(Pause::Disk(ring.woke_at())),
+            State::Failed => return Served::Failed(stream.failure().unwrap_or(Failure::Gone)),
+            State::Drained => return end(&mut self.connection, id, sending, out),
+        }
+        let count = stream.queue().unsent_ready().min(room);
+        let is_all = stream.queue().sent() + count == stream.promised() && sending.is_promised();
+        let is_last = is_all && sending.trailers.as_bytes().is_empty();
+        let length = u32::try_from(count).unwrap_or(u32::MAX);
+        let Some(head) = self.connection.data_head(id, length, is_last) else {
+            return Served::Failed(Failure::Gone);
+        };
+        out.extend_from_slice(&head);
+        push_ready(stream.queue(), count, out, queue);
+        stream.settle(disk, owner, false);
+        sending.framed += count;
+        lane.moved += count;
+        *moved += count;
+        if lane.is_paced
+            && let Some(pace) = pace.as_mut()
+        {
+            pace.room -= count;
+        }
+        if is_last {
+            self.connection.finish(id, out);
+            return Served::Ended;
+        }
+        if is_all {
+            return end(&mut self.connection, id, sending, out);
+        }
+        // The next ranges are read meanwhile.
+        stream.fill(ring, disk, owner, Takes::Memory, 0);
+        Served::More
+    }
+}
+
+/// Ends a body behind its last byte: by its trailers, or by a frame without content.
+fn end(
+    connection: &mut Connection,
+    id: u32,
+    sending: &super::lane::Sending,
+    out: &mut Vec<u8>,
+) -> Served {
+    if !sending.trailers.as_bytes().is_empty() {
+        connection.end_with_trailers(id, &sending.trailers, out);
+    } else if let Some(head) = connection.data_head(id, 0, true) {
+        out.extend_from_slice(&head);
+        connection.finish(id, out);
+    }
+    Served::Ended
+}

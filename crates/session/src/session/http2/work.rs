@@ -1,0 +1,301 @@
+//! The requests of one connection that are not answered to their ends, and the frames on their way.
+
+use std::collections::VecDeque;
+
+use http2::priority::{Scheduler, Wish};
+use outq::OutQ;
+use outq::Payload as _;
+use ring::Time;
+use sendfile::{Failure, Piece, ReadDone, Weight};
+
+use super::lane::{Counted, Lane, Stage};
+use super::pump::Pace;
+use crate::session::ends::{End, Ends};
+use crate::session::refusal::Place;
+use crate::session::times::Times;
+use crate::session::{Broken, Outgoing};
+
+/// Requests of one connection that begin in one worker turn; later requests wait for the next turn.
+pub(super) const TURN_REQUESTS_MAX: u32 = 64;
+/// Bytes of frames that are made before the transport is asked to take them.
+pub(super) const BATCH_BYTES: u64 = 64 * 1024;
+/// Bytes of frames that the transport has not taken. At this limit no more requests are read. Heads of responses and
+/// small responses are framed at once.
+pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
+/// Bytes of requests that wait: heads, and bodies for which their consumers have no room or that these keep. At this limit
+/// further streams are refused. Eighty requests with cookies of 8 KiB fit into it.
+pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
+/// Bytes of files that the lanes of one connection have read, or read, beside those of one lane.
+pub(super) const FILE_BYTES_MAX: u64 = 192 * 1024;
+/// Streams of one connection that occupy gateways at the same time: as many as connections that a browser opens to one
+/// host with HTTP/1, several times over.
+pub(super) const GATEWAYS_MAX: usize = 32;
+
+const _: () = assert!(HELD_BYTES_MAX + FILE_BYTES_MAX + UNSENT_MAX <= 1024 * 1024);
+
+/// Lanes, and the queue of the connection.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Work {
+    /// The place where the connection comes from.
+    pub(in crate::session) place: Place,
+    /// Frames that the transport sends.
+    pub(super) queue: OutQ<Piece>,
+    /// Frames that come behind those.
+    pub(super) out: Vec<u8>,
+    /// The lanes are sorted by id, in ascending order.
+    pub(super) lanes: Vec<Box<Lane>>,
+    pub(super) scheduler: Scheduler,
+    /// Requests whose responses can begin. True if the connection keeps their answers.
+    pub(super) turns: VecDeque<(u32, bool)>,
+    /// Requests that wait until this connection occupies fewer gateways.
+    pub(super) postponed: VecDeque<u32>,
+    /// The request that was just read.
+    pub(super) current: (u32, Times, Wish),
+    /// The positions in the queue at which responses end.
+    pub(super) ends: Ends,
+    pub(super) failures: Vec<Failure>,
+    pub(super) broken: Vec<Broken>,
+    /// The sum over all lanes.
+    pub(super) counted: Counted,
+    /// The worker turn in which requests were last begun, and their number.
+    pub(super) begun: (u64, u32),
+    /// Bytes of both directions since the last judgement.
+    pub(super) moved: u64,
+    pub(super) pace: Option<Pace>,
+}
+
+impl Outgoing for Work {
+    fn handle_read(&mut self, done: ReadDone) {
+        // The read of a lane that has ended gives its buffer back here.
+        let id = done.owner.lane;
+        if let Some(lane) = self.lane(id) {
+            lane.stream.handle_read(done);
+            self.scheduler.set_ready(id, true);
+        }
+    }
+
+    fn reclaim(&mut self, now: Time) -> bool {
+        let lanes = self.lanes.iter_mut();
+        lanes.fold(false, |is_stuck, lane| is_stuck | lane.stream.reclaim(now))
+    }
+
+    fn queue(&mut self) -> &mut OutQ<Piece> {
+        &mut self.queue
+    }
+
+    fn weight(&self) -> Weight {
+        let mut weight = self.queue.weight();
+        weight.own += self.out.capacity() as u64 + self.counted.held;
+        weight += self.ends.weight();
+        for lane in &self.lanes {
+            weight += lane.stream.weight();
+            match &lane.stage {
+                Stage::Asked { lookup: super::lane::Lookup::Pending(Some(search)), .. } => {
+                    weight += search.weight();
+                }
+                Stage::Sending(sending) => {
+                    weight.shared += sending.producer.as_ref().map_or(0, |it| it.weight());
+                }
+                Stage::Asked { .. } | Stage::Turning => {}
+            }
+        }
+        weight
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lanes.is_empty() && self.is_sent()
+    }
+
+    fn active_requests(&self) -> usize {
+        self.lanes.len() + self.ends.len()
+    }
+
+    fn restart(&mut self) {
+        debug_assert!(self.is_idle() && self.ends.is_empty() && self.scheduler.is_empty());
+        self.queue.restart();
+        self.turns.clear();
+        self.postponed.clear();
+        self.pace = None;
+        (self.begun, self.moved) = ((0, 0), 0);
+    }
+}
+
+impl Work {
+    /// Returns true if all frames were sent, and released.
+    pub(super) fn is_sent(&self) -> bool {
+        self.out.is_empty()
+            && self.queue.is_drained()
+            && self.queue.released() == self.queue.promised()
+    }
+
+    /// Bytes of frames that were not sent.
+    pub(super) const fn unsent(&self) -> u64 {
+        self.queue.promised() - self.queue.sent() + self.out.len() as u64
+    }
+
+    /// Returns true if no more bytes of the client are taken for now.
+    pub(super) const fn is_full(&self) -> bool {
+        self.unsent() >= UNSENT_MAX
+    }
+
+    /// Counts a request that begins in this worker turn.
+    pub(super) const fn begins(&mut self, turn: u64) {
+        let (last, count) = self.begun;
+        self.begun = (turn, if last == turn { count + 1 } else { 1 });
+    }
+
+    /// Returns true if the connection begins no further request in this worker turn.
+    pub(super) const fn had_its_turn(&self, turn: u64) -> bool {
+        self.begun.0 == turn && self.begun.1 >= TURN_REQUESTS_MAX
+    }
+
+    /// The place of a lane, or where it would be.
+    pub(super) fn find(&self, id: u32) -> Result<usize, usize> {
+        match self.lanes.last() {
+            None => Err(0),
+            Some(last) if last.id < id => Err(self.lanes.len()),
+            Some(_) => self.lanes.binary_search_by_key(&id, |lane| lane.id),
+        }
+    }
+
+    pub(super) fn lane(&mut self, id: u32) -> Option<&mut Lane> {
+        let place = self.find(id).ok()?;
+        Some(&mut self.lanes[place])
+    }
+
+    /// The lane of a request; a new one if it has none.
+    pub(super) fn lane_of_current(&mut self, id: u32) -> &mut Lane {
+        let place = match self.find(id) {
+            Ok(place) => place,
+            Err(place) => {
+                let (current, times, wish) = self.current;
+                debug_assert_eq!(current, id, "only new requests have no lane");
+                self.lanes.insert(place, Box::new(Lane::new(id, times, wish)));
+                place
+            }
+        };
+        &mut self.lanes[place]
+    }
+
+    /// Counts the memory of a lane again.
+    pub(super) fn recount(&mut self, id: u32) {
+        let Ok(place) = self.find(id) else { return };
+        let lane = &mut self.lanes[place];
+        let now = lane.memory();
+        let before = core::mem::replace(&mut lane.counted, now);
+        self.counted.held = self.counted.held - before.held + now.held;
+        self.counted.files = self.counted.files - before.files + now.files;
+    }
+
+    /// Takes out a lane.
+    pub(super) fn remove(&mut self, id: u32) -> Option<Box<Lane>> {
+        let place = self.find(id).ok()?;
+        let lane = self.lanes.remove(place);
+        self.counted.held -= lane.counted.held;
+        self.counted.files -= lane.counted.files;
+        self.scheduler.remove(id);
+        if self.lanes.is_empty() {
+            self.pace = None;
+        }
+        Some(lane)
+    }
+
+    /// Returns true if the response to a request can begin.
+    pub(super) fn has_turn(&self) -> bool {
+        !self.turns.is_empty() || (!self.postponed.is_empty() && self.has_gateway_room())
+    }
+
+    /// Returns true if another stream may occupy a gateway.
+    pub(super) fn has_gateway_room(&self) -> bool {
+        self.lanes.len() < GATEWAYS_MAX
+            || self.lanes.iter().filter(|lane| lane.has_gateway()).count() < GATEWAYS_MAX
+    }
+
+    /// The next request whose response can begin, and whether the connection keeps its answer.
+    pub(super) fn next_turn(&mut self) -> Option<(u32, bool)> {
+        loop {
+            let (id, found) = match self.turns.pop_front() {
+                Some(turn) => turn,
+                None if !self.postponed.is_empty() && self.has_gateway_room() => {
+                    (self.postponed.pop_front()?, false)
+                }
+                None => return None,
+            };
+            // Its stream may have been reset, or its body may have been refused.
+            let lane = self.lane(id);
+            if lane.is_some_and(|lane| matches!(lane.stage, Stage::Asked { .. })) {
+                return Some((id, found));
+            }
+        }
+    }
+
+    /// Returns true if every lane waits for the client.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waits_for_client())
+    }
+
+    /// Ends a response at the current end of the frames.
+    pub(super) fn end_response(&mut self, record: Option<Box<crate::record::Record>>) {
+        let at = self.queue.promised() + self.out.len() as u64;
+        self.ends.push(End { at, record });
+    }
+
+    /// Moves the frames that were written into the queue.
+    pub(super) fn flush(&mut self) {
+        if !self.out.is_empty() {
+            self.queue.push(Piece::Bytes(core::mem::take(&mut self.out)));
+        }
+    }
+
+    /// Copies what the peer does not take out of the disk's buffers. The lanes have given these
+    /// bytes away, so they cannot be read again when others need the buffers.
+    pub(super) fn free_buffers(&mut self) {
+        let is_read = |piece: &Piece| matches!(piece, Piece::Disk(..));
+        let index = |at| usize::try_from(at).expect("a position in memory");
+        let unsent = self.queue.next_ready().filter(|chunk| is_read(chunk.payload)).map(|chunk| {
+            let range = index(chunk.range.start)..index(chunk.range.end);
+            (chunk.at, chunk.payload.bytes()[range].to_vec())
+        });
+        for (at, bytes) in unsent.collect::<Vec<_>>() {
+            self.queue.retract(at);
+            self.queue.fill(at, Piece::Bytes(bytes));
+        }
+    }
+
+    /// Panics unless the lanes are in order and counted.
+    pub(super) fn check(&self) {
+        assert!(self.lanes.len() <= http2::limits::STREAMS_MAX as usize, "lanes are bounded");
+        assert!(self.lanes.is_sorted_by_key(|lane| lane.id), "lanes are in order");
+        let (mut held, mut files) = (0, 0);
+        for lane in &self.lanes {
+            assert!(!matches!(lane.stage, Stage::Turning), "a response is made at once: {lane:?}");
+            held += lane.counted.held;
+            files += lane.counted.files;
+        }
+        assert_eq!(self.counted, Counted { held, files });
+        self.queue.check();
+    }
+}
+
+/// A piece that is copied behind its frame's head: the copy costs less than a piece of its own.
+pub(super) const COPIED_BYTES_MAX: u64 = 4 * 1024;
+
+/// Appends the next bytes of a body, `count` of them, which are ready.
+pub(super) fn push_ready(
+    from: &mut OutQ<Piece>,
+    mut count: u64,
+    out: &mut Vec<u8>,
+    queue: &mut OutQ<Piece>,
+) {
+    while let Some(piece) = from.take_ready(count) {
+        count -= piece.len();
+        if piece.len() <= COPIED_BYTES_MAX {
+            out.extend_from_slice(piece.bytes());
+        } else {
+            if !out.is_empty() {
+                queue.push(Piece::Bytes(core::mem::take(out)));
+            }
+            queue.push(piece);
+        }
+    }
+}
