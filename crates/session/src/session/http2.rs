@@ -277,8 +277,9 @@ impl Session for Http2 {
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_asked = |lane: &mut lane::Lane| matches!(lane.stage, Stage::Asked { .. });
         if work.lane(request).is_some_and(is_asked) {
-            let Work { out, .. } = work;
-            self.connection.respond_interim(request, interim.status, &interim.fields, out);
+            self.write_control(work);
+            let (status, fields) = (interim.status, &interim.fields);
+            self.connection.respond_interim(request, status, fields, &mut work.out);
         }
     }
 

@@ -173,6 +173,7 @@ impl Http2 {
     pub(super) fn invite(&mut self, work: &mut Work, id: u32) {
         let Some(lane) = work.lane(id) else { return };
         if core::mem::take(&mut lane.expect_continue) && lane.incoming.is_some() {
+            self.write_control(work);
             let out = &mut work.out;
             self.connection.respond_interim(id, Status::Continue, &FieldSection::EMPTY, out);
         }

@@ -160,14 +160,7 @@ impl Http2 {
         connection: u64,
         budget: u64,
     ) {
-        if !self.connection.control().is_empty() {
-            let control = core::mem::take(self.connection.control());
-            if work.out.is_empty() {
-                work.out = control;
-            } else {
-                work.out.extend_from_slice(&control);
-            }
-        }
+        self.write_control(work);
         if work.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
             work.share_memory(ring.now());
         }
@@ -197,8 +190,7 @@ impl Http2 {
                 }
                 Served::Failed(failure) => {
                     self.connection.reset(id, ErrorCode::Internal);
-                    let control = core::mem::take(self.connection.control());
-                    work.out.extend_from_slice(&control);
+                    self.write_control(work);
                     work.failures.push(failure);
                     self.drop_lane(work, ring.now(), id, Cut::of(failure));
                     continue;
@@ -207,6 +199,20 @@ impl Http2 {
             work.recount(id);
         }
         work.flush();
+    }
+
+    /// Writes control frames. They come before frames that are written later, because those may follow from them: the first
+    /// frame of a server has its settings.
+    #[inline]
+    pub(super) fn write_control(&mut self, work: &mut Work) {
+        if !self.connection.control().is_empty() {
+            let control = core::mem::take(self.connection.control());
+            if work.out.is_empty() {
+                work.out = control;
+            } else {
+                work.out.extend_from_slice(&control);
+            }
+        }
     }
 
     /// Gives a lane its turn: one frame.

@@ -54,6 +54,7 @@ impl Http2 {
         mut response: Response<'_>,
     ) {
         cx.stats.responses += 1;
+        self.write_control(work);
         if response.is_made_while_sent() {
             self.invite(work, id);
         }
