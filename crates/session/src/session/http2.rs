@@ -242,7 +242,7 @@ impl Session for Http2 {
         };
         let is_postponed = match lookup {
             Lookup::Postponed(for_gateway) => Some(for_gateway),
-            Lookup::Pending(_) => None,
+            Lookup::Pending(_) | Lookup::Body(_) => None,
         };
         lane.stage = Stage::Asked { head: head.to_owned(), lookup };
         match is_postponed {

@@ -6,7 +6,7 @@ use http2::{ErrorCode, Fault};
 use ring::Time;
 
 use super::lane::{Incoming, Lookup, Stage};
-use super::work::{HELD_BYTES_MAX, Work};
+use super::work::{DROPPED_BYTES_MAX, HELD_BYTES_MAX, Work};
 use super::{Http2, clock, limits};
 use crate::context::Context;
 use crate::handler::Consumer;
@@ -132,10 +132,10 @@ impl Http2 {
         request: &http2::Request<'_>,
     ) {
         let (id, head) = (request.stream, &request.head);
-        if !request.has_ended
-            && head.framing.has_content()
-            && let Some(consumer) = requests.consumer(id, head)
-        {
+        if !request.has_ended && head.framing.has_content() {
+            let Some(consumer) = requests.consumer(id, head) else {
+                return self.skip_body(work, requests, request);
+            };
             let is_too_long =
                 matches!(head.framing, Framing::Length(length) if length > consumer.bytes_max());
             if is_too_long {
@@ -150,6 +150,23 @@ impl Http2 {
         }
         let is_next = work.has_gateway_room();
         requests.handle_request(self, work, id, head, is_next);
+    }
+
+    /// Asks the handler about a request whose body nothing takes: when the body has come, unless the client waits for an
+    /// invitation.
+    fn skip_body(
+        &mut self,
+        work: &mut Work,
+        requests: &mut impl Requests,
+        request: &http2::Request<'_>,
+    ) {
+        let (id, head) = (request.stream, &request.head);
+        if request.expect_continue {
+            return requests.handle_request(self, work, id, head, work.has_gateway_room());
+        }
+        let (head, lookup) = (head.to_owned(), Lookup::Body(0));
+        work.lane_of_current(id).stage = Stage::Asked { head, lookup };
+        work.recount(id);
     }
 
     fn accept_body(
@@ -184,8 +201,9 @@ impl Http2 {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let incoming = work.lane(stream).and_then(|lane| lane.incoming.as_mut());
         let Some(incoming) = incoming else {
-            // Nothing takes it. The client gets no further window for it, until the response says so.
-            return self.connection.handle_taken(stream, count, 0, now);
+            // Nothing takes it, and the client gets no further window for it.
+            self.connection.handle_taken(stream, count, 0, now);
+            return drop_body(work, stream, count);
         };
         incoming.received += bytes.len() as u64;
         if incoming.received > incoming.consumer.bytes_max() {
@@ -221,7 +239,10 @@ impl Http2 {
         trailers: Fields<'_>,
     ) {
         let incoming = work.lane(stream).and_then(|lane| lane.incoming.as_mut());
-        let Some(incoming) = incoming else { return };
+        let Some(incoming) = incoming else {
+            work.stop_waiting_for_body(stream);
+            return;
+        };
         let mut section = FieldSection::EMPTY;
         trailers.for_each(|(name, value)| section.push_checked(name, value));
         incoming.end = Some(section);
@@ -306,6 +327,21 @@ impl Http2 {
                 work.note_broken(lane, Cut::Client);
             }
         }
+    }
+}
+
+/// Takes note of bytes of a body that nothing takes.
+fn drop_body(work: &mut Work, stream: u32, count: u32) {
+    work.moved += u64::from(count);
+    let Some(lane) = work.lane(stream) else { return };
+    lane.moved += u64::from(count);
+    let Stage::Asked { head, lookup: Lookup::Body(dropped) } = &mut lane.stage else { return };
+    *dropped += u64::from(count);
+    if head.as_head().framing == Framing::Unknown {
+        lane.times.body_bytes += u64::from(count);
+    }
+    if *dropped >= DROPPED_BYTES_MAX {
+        work.stop_waiting_for_body(stream);
     }
 }
 

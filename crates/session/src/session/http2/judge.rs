@@ -129,7 +129,7 @@ impl Http2 {
             return false;
         }
         for (id, lane_moved) in late {
-            if lane_moved < (least / were_late).max(1) {
+            if lane_moved < (least / were_late).max(1) && !work.stop_waiting_for_body(id) {
                 cx.stats.slow_streams += 1;
                 self.connection.reset(id, ErrorCode::Cancel);
                 self.drop_lane(work, cx.now, id, Cut::Timeout);

@@ -63,6 +63,9 @@ pub(super) enum Lookup {
     Pending(Option<Rc<dyn Search>>),
     /// The turn of the response has come, or comes when a gateway is free for this connection.
     Postponed(bool),
+    /// The handler is asked when the body has come, which nothing takes; this many bytes of it were dropped. A fault of the
+    /// body is noticed so, and no client has to stop in the middle of a short body.
+    Body(u64),
 }
 
 /// The reason why a lane is not ready.
@@ -262,6 +265,7 @@ impl Lane {
             Stage::Asked { lookup: Lookup::Pending(search), .. } => {
                 takes && search.as_ref().is_none_or(|search| search.ends_with_client())
             }
+            Stage::Asked { lookup: Lookup::Body(_), .. } => true,
             Stage::Asked { .. } | Stage::Turning => false,
             Stage::Sending(_) => {
                 self.pause == Pause::Window || (takes && self.pause == Pause::Producer)

@@ -8,7 +8,7 @@ use outq::Payload as _;
 use ring::Time;
 use sendfile::{Failure, Piece, ReadDone, Weight};
 
-use super::lane::{Counted, Lane, Stage};
+use super::lane::{Counted, Lane, Lookup, Stage};
 use super::pump::Pace;
 use crate::session::ends::{End, Ends};
 use crate::session::refusal::Place;
@@ -27,6 +27,9 @@ pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
 /// Bytes of files that the lanes of one connection have read, or read, beside those of one lane.
 pub(super) const FILE_BYTES_MAX: u64 = 192 * 1024;
+/// Bytes of a body that are dropped before its request is answered, if nothing takes the body: half of the window that a
+/// stream has in the beginning.
+pub(super) const DROPPED_BYTES_MAX: u64 = 32 * 1024;
 /// Streams of one connection that occupy gateways at the same time: as many as connections that a browser opens to one
 /// host with HTTP/1, several times over.
 pub(super) const GATEWAYS_MAX: usize = 32;
@@ -90,7 +93,7 @@ impl Outgoing for Work {
         for lane in &self.lanes {
             weight += lane.stream.weight();
             match &lane.stage {
-                Stage::Asked { lookup: super::lane::Lookup::Pending(Some(search)), .. } => {
+                Stage::Asked { lookup: Lookup::Pending(Some(search)), .. } => {
                     weight += search.weight();
                 }
                 Stage::Sending(sending) => {
@@ -198,6 +201,18 @@ impl Work {
             self.pace = None;
         }
         Some(lane)
+    }
+
+    /// Asks the handler about a request whose body was waited for.
+    pub(super) fn stop_waiting_for_body(&mut self, id: u32) -> bool {
+        let Some(lane) = self.lane(id) else { return false };
+        let Stage::Asked { lookup, .. } = &mut lane.stage else { return false };
+        let waits = matches!(lookup, Lookup::Body(_));
+        if waits {
+            *lookup = Lookup::Postponed(false);
+            self.turns.push_back((id, false));
+        }
+        waits
     }
 
     /// Returns true if the response to a request can begin.
