@@ -63,7 +63,7 @@ const UNSAFE: [&str; 45] = [
 ];
 
 /// Modules that are pure, in crates that are not: they decide, and others act.
-const PURE: [&str; 91] = [
+const PURE: [&str; 97] = [
     "config/src/access.rs",
     "config/src/pattern.rs",
     "config/src/redirect.rs",
@@ -137,6 +137,12 @@ const PURE: [&str; 91] = [
     "session/src/session/http1/exchange.rs",
     "session/src/session/http1/receive.rs",
     "session/src/session/http1/refuse.rs",
+    "session/src/session/http2.rs",
+    "session/src/session/http2/input.rs",
+    "session/src/session/http2/judge.rs",
+    "session/src/session/http2/lane.rs",
+    "session/src/session/http2/pace.rs",
+    "session/src/session/http2/respond.rs",
     "session/src/session/http1/response.rs",
     "session/src/wheel.rs",
     "tls-record/src/aead.rs",

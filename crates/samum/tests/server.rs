@@ -7,6 +7,7 @@ mod config;
 mod fastcgi;
 mod garden;
 mod http;
+mod http2;
 mod includes;
 mod invalidation;
 mod long_contents;

@@ -28,6 +28,6 @@ mod ticket;
 pub mod wheel;
 
 pub use session::{
-    Activity, Broken, BrokenEnd, Http, Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn,
-    Unanswered, Why,
+    Activity, Broken, BrokenEnd, Http, Http1, Left, Moved, Next, Outgoing, Pump, Requests, Session,
+    Turn, Unanswered, Why,
 };

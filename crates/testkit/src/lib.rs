@@ -14,6 +14,7 @@
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`metrics::Metrics`] | a strict parser of the page `/metrics` |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
+//! | [`http2::Http2`] | a client of HTTP/2, honest or not |
 //! | [`with_few_descriptors`], [`assert_accepts_after_crowd`], [`assert_unavailable_in_crowd`] | a server that has no free descriptor for a while |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`ip()`], [`within`] | network namespaces, and code that runs in one |
@@ -31,6 +32,7 @@ mod crowd;
 mod disk;
 mod evict;
 mod fuse;
+pub mod http2;
 pub mod metrics;
 mod middle_box;
 mod namespace;

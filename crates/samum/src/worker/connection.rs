@@ -27,7 +27,8 @@ use session::proxy_protocol::{self, Header, Invalid};
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
 use session::{
-    Activity, Broken, BrokenEnd, Left, Moved, Next, Outgoing, Requests, Session, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Left, Moved, Next, Outgoing, Pump, Requests, Session, Unanswered,
+    Why,
 };
 pub(super) use work::Spare;
 use work::Work;
@@ -547,7 +548,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let was_blocked = self.transport.is_blocked();
             let transport = &mut self.transport;
             let progress =
-                self.session.pump(&mut work.session, ring, tools.disk, transport, tools.id);
+                work.session.pump(&mut self.session, ring, tools.disk, transport, tools.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.record(shell, &left, None);
             }

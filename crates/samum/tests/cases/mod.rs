@@ -176,6 +176,12 @@ impl Case {
         Self { closes: true, ..self }
     }
 
+    /// Returns true if the case is about messages that every version of HTTP has, and not about the wire of HTTP/1.
+    #[allow(dead_code, reason = "only one of the programs with this table speaks HTTP/2")]
+    pub(crate) fn is_of_every_version(&self, is_fit: impl Fn(&[u8]) -> bool) -> bool {
+        !self.closes && !self.shuts_down && self.steps.iter().all(|step| is_fit(&step.send))
+    }
+
     /// Sends the bytes of each step, cut into pieces, and checks the responses. Then nothing may be left,
     /// and if [`closes`](Self::closes) the server must have closed the connection by itself.
     ///

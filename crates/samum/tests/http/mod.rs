@@ -18,4 +18,4 @@ mod paths;
 mod pipelining;
 mod rules;
 mod status_page;
-mod table;
+pub(crate) mod table;

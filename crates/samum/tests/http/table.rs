@@ -37,7 +37,7 @@ fn every_case_has_its_responses_cold_and_warm_and_however_it_is_cut() {
     });
 }
 
-fn make(site: &Site) -> Tree {
+pub(crate) fn make(site: &Site) -> Tree {
     let tree = Tree::new();
     for entry in &site.entries {
         let path = OsStr::from_bytes(&entry.path);
@@ -56,7 +56,7 @@ fn make(site: &Site) -> Tree {
     tree
 }
 
-fn evict(site: &Site, tree: &Tree) {
+pub(crate) fn evict(site: &Site, tree: &Tree) {
     for entry in &site.entries {
         if matches!(&entry.kind, Kind::File(content) if !content.is_empty()) {
             tree.evict(OsStr::from_bytes(&entry.path));

@@ -91,15 +91,10 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
     }
 }
 
-/// A worker that serves the files of this world in sessions `S` over the kernel's TCP.
-pub(crate) fn serve<S: Session>(world: &World, options: impl Into<Options>) -> Worker<S> {
-    Worker::new(parts(world, options)).expect("memory")
-}
-
 /// A function that makes the transport of a connection, of the socket and the listener's index.
 pub(crate) type Make<T> = fn(KernelTcp, usize) -> T;
 
-/// The same over transports that `make` makes.
+/// A worker that serves the files of this world in sessions `S`, over transports that `make` makes.
 pub(crate) fn serve_over<S: Session, T: Transport>(
     world: &World,
     options: Options,

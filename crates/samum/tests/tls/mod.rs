@@ -116,6 +116,27 @@ impl Authority {
         Ok(TlsClient(stream))
     }
 
+    /// The same, of a client that offers these protocols (ALPN).
+    pub(crate) fn connect_offering(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        protocols: &[&str],
+    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let mut config = self.client_config(None);
+        config.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let name = ServerName::try_from(name.to_owned()).map_err(Error::other)?;
+        let connection = ClientConnection::new(Arc::new(config), name).map_err(Error::other)?;
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(SOON))?;
+        socket.set_nodelay(true)?;
+        let mut stream = StreamOwned::new(connection, socket);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(stream)
+    }
+
     /// The settings of a client that trusts this authority.
     fn client_config(&self, client: Option<&Issued>) -> ClientConfig {
         let mut roots = RootCertStore::empty();

@@ -35,8 +35,8 @@ use std::rc::Rc;
 use http::{Framing, Head, Reject, Status};
 use http1::server::{self, Event};
 use http1::write;
-use ring::{Ring, Time};
-use sendfile::{Disk, Piece, Progress, Transport};
+use ring::Time;
+use sendfile::{Piece, Progress};
 
 use super::escaped::Escaped;
 use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why};
@@ -349,18 +349,6 @@ impl Session for Http1 {
             self.take_no_more();
         }
         rate
-    }
-
-    #[inline]
-    fn pump(
-        &mut self,
-        work: &mut Work,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress {
-        work.pump(ring, disk, transport, connection)
     }
 
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {

@@ -46,6 +46,7 @@
 mod input;
 mod judge;
 mod lane;
+mod pace;
 mod pump;
 mod respond;
 mod work;
@@ -57,8 +58,8 @@ use std::rc::Rc;
 use http::{Head, Method};
 use http2::ErrorCode;
 use http2::server::Connection;
-use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Progress, Transport};
+use ring::Time;
+use sendfile::{Failure, Progress};
 
 use super::{
     Activity, Broken, BrokenEnd, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
@@ -325,17 +326,6 @@ impl Session for Http2 {
         if work.lane(request).is_some_and(|lane| matches!(lane.stage, Stage::Sending(_))) {
             work.scheduler.set_ready(request, true);
         }
-    }
-
-    fn pump(
-        &mut self,
-        work: &mut Work,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress {
-        self.move_frames(work, ring, disk, transport, connection)
     }
 
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {

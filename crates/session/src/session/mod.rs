@@ -47,9 +47,9 @@ pub use self::version::Http;
 ///
 /// Each connection has a session, also an idle one, so the session should be small. State that is needed only while a
 /// request is received or answered is in [`Work`](Self::Work).
-pub trait Session: core::fmt::Debug {
+pub trait Session: core::fmt::Debug + Sized {
     /// The state of requests that are being received or answered.
-    type Work: Outgoing;
+    type Work: Outgoing + Pump<Self>;
 
     /// The session of a connection that was accepted now.
     fn new(now: Time) -> Self;
@@ -115,16 +115,6 @@ pub trait Session: core::fmt::Debug {
     /// Takes note that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
     /// disk that its stream waits for. Pump afterwards. By default nothing changes, because a pump looks at everything.
     fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _request: u32) {}
-
-    /// Moves what can be moved now, one quantum of it at most.
-    fn pump(
-        &mut self,
-        work: &mut Self::Work,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress;
 
     /// Says what comes next, after the work was pumped and [`next_left`](Self::next_left) has returned the responses
     /// that have left. A session that says [`Next::Wait`] is in a state that [`check`](Self::check) accepts, and waits
@@ -376,6 +366,19 @@ impl Left {
         let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
         Self { record, bytes }
     }
+}
+
+/// The work of a session as the sender of what that has decided.
+pub trait Pump<S> {
+    /// Moves what can be moved now, one quantum of it at most.
+    fn pump(
+        &mut self,
+        session: &mut S,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress;
 }
 
 /// The bytes that a session has to send, and the way that they move: the queue that the transport drains, and the

@@ -15,7 +15,9 @@ use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Takes, Transport, Weigh
 
 use super::http1::{Http1, Work as Work1};
 use super::http2::{Http2, Work as Work2};
-use super::{Activity, Broken, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered};
+use super::{
+    Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered,
+};
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Found, Interim, Response, Search};
@@ -186,20 +188,6 @@ impl Session for Http {
     }
 
     #[inline]
-    fn pump(
-        &mut self,
-        work: &mut Work,
-        ring: &mut Ring,
-        disk: &mut Disk,
-        transport: &mut impl Transport,
-        connection: u64,
-    ) -> Progress {
-        with_work!(self, work => |session, work| {
-            session.pump(work, ring, disk, transport, connection)
-        })
-    }
-
-    #[inline]
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
         with_work!(self, work => |session, work| session.handle_progress(work, cx, moved))
     }
@@ -323,6 +311,23 @@ impl Http {
             session.announce_end();
         }
         self.0 = Inner::Http2(session);
+    }
+}
+
+impl Pump<Http> for Work {
+    #[inline]
+    fn pump(
+        &mut self,
+        session: &mut Http,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        connection: u64,
+    ) -> Progress {
+        match &mut session.0 {
+            Inner::Http1(session) => self.http1.pump(session, ring, disk, transport, connection),
+            Inner::Http2(session) => self.second().pump(session, ring, disk, transport, connection),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use outq::OutQ;
 use ring::{Ring, Time};
 use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
 
+use super::Http1;
 use super::body::{Form, Incoming, Producing};
 use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
@@ -16,9 +17,9 @@ use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{BODY_BYTES_END, Keep};
 use crate::record::Record;
-use crate::session::Outgoing;
 use crate::session::ends::Ends;
 use crate::session::refusal::Place;
+use crate::session::{Outgoing, Pump};
 
 /// Requests of one connection that are answered side by side. At this limit no more are read until responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
@@ -145,11 +146,11 @@ impl Outgoing for Work {
     }
 }
 
-impl Work {
-    /// Moves what can be moved now, one quantum of it at most.
+impl Pump<Http1> for Work {
     #[inline]
-    pub(super) fn pump(
+    fn pump(
         &mut self,
+        _session: &mut Http1,
         ring: &mut Ring,
         disk: &mut Disk,
         transport: &mut impl Transport,
@@ -171,7 +172,9 @@ impl Work {
         }
         progress
     }
+}
 
+impl Work {
     /// Returns true if the connection begins with the preface of HTTP/2. Then this work is as new.
     #[inline]
     pub(in crate::session) fn take_preface(&mut self) -> bool {

@@ -1,8 +1,5 @@
 //! Frames on their way to the transport: which lane sends next, and how much.
 
-use core::num::NonZeroU64;
-use core::time::Duration;
-
 use http2::ErrorCode;
 use http2::server::Connection;
 use outq::State;
@@ -13,6 +10,7 @@ use super::Http2;
 use super::lane::{Lane, Pause, Stage};
 use super::work::{BATCH_BYTES, FILE_BYTES_MAX, Work, push_ready};
 use crate::record::Cut;
+use crate::session::Pump;
 
 /// The bytes of a connection that leave in one worker turn: those of transports that take memory only.
 const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
@@ -20,44 +18,6 @@ const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
 const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
 /// The bytes that a producer makes at once.
 const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
-/// The time whose bytes a paced connection sends at once: the precision of deadlines.
-const PACE_TIME: Duration = Duration::from_millis(250);
-
-/// The rate of the responses of a connection that have one.
-#[derive(Debug)]
-pub(super) struct Pace {
-    rate: NonZeroU64,
-    /// The bytes that may be sent before the next refill.
-    room: u64,
-    refilled: Time,
-    /// True if a lane waits for the refill.
-    is_wanted: bool,
-}
-
-impl Pace {
-    pub(super) fn new(rate: NonZeroU64, now: Time) -> Self {
-        let mut pace = Self { rate, room: 0, refilled: now, is_wanted: false };
-        pace.refill(now);
-        pace
-    }
-
-    /// Another response has this rate.
-    pub(super) fn slow_down(&mut self, rate: NonZeroU64) {
-        self.rate = self.rate.min(rate);
-    }
-
-    fn refill(&mut self, now: Time) {
-        let millis = u64::try_from(PACE_TIME.as_millis()).unwrap_or(u64::MAX);
-        self.room = (self.rate.get().saturating_mul(millis) / 1000).max(1);
-        self.refilled = now;
-        self.is_wanted = false;
-    }
-
-    /// The time of the next refill, if a lane waits for it.
-    pub(super) fn due(&self) -> Option<Time> {
-        self.is_wanted.then(|| self.refilled + PACE_TIME)
-    }
-}
 
 /// The result of a lane's turn.
 enum Served {
@@ -113,11 +73,10 @@ impl Work {
     }
 }
 
-impl Http2 {
-    /// Moves what can be moved now, one quantum of it at most.
-    pub(super) fn move_frames(
+impl Pump<Http2> for Work {
+    fn pump(
         &mut self,
-        work: &mut Work,
+        session: &mut Http2,
         ring: &mut Ring,
         disk: &mut Disk,
         transport: &mut impl Transport,
@@ -128,16 +87,16 @@ impl Http2 {
             if transport.is_blocked() {
                 break Progress::Blocked;
             }
-            self.write_frames(work, ring, disk, connection, budget);
-            let before = (budget, work.queue.released());
-            match transport.drain(ring, &mut work.queue, &mut budget) {
+            session.write_frames(self, ring, disk, connection, budget);
+            let before = (budget, self.queue.released());
+            match transport.drain(ring, &mut self.queue, &mut budget) {
                 Drained::Empty if budget == 0 => break Progress::More,
-                Drained::Empty if (budget, work.queue.released()) != before => {}
-                Drained::Empty if !work.queue.is_drained() => break Progress::Blocked,
-                Drained::Empty if work.queue.released() != work.queue.sent() => {
+                Drained::Empty if (budget, self.queue.released()) != before => {}
+                Drained::Empty if !self.queue.is_drained() => break Progress::Blocked,
+                Drained::Empty if self.queue.released() != self.queue.sent() => {
                     break Progress::Blocked;
                 }
-                Drained::Empty if work.lanes.is_empty() => break Progress::Drained,
+                Drained::Empty if self.lanes.is_empty() => break Progress::Drained,
                 Drained::Empty => break Progress::Waiting,
                 Drained::Blocked => break Progress::Blocked,
                 Drained::TurnOver => break Progress::More,
@@ -146,11 +105,13 @@ impl Http2 {
             }
         };
         if progress == Progress::Blocked && transport.is_blocked() {
-            work.free_buffers();
+            self.free_buffers();
         }
         progress
     }
+}
 
+impl Http2 {
     /// Writes control frames, and frames of lanes up to a batch.
     fn write_frames(
         &mut self,
@@ -230,9 +191,9 @@ impl Http2 {
         if lane.is_paced
             && let Some(pace) = pace.as_mut()
         {
-            room = room.min(pace.room);
+            room = room.min(pace.room());
             if room == 0 && window > 0 {
-                pace.is_wanted = true;
+                pace.want();
                 return Served::Paused(Pause::Rate);
             }
         }
@@ -285,7 +246,7 @@ impl Http2 {
         if lane.is_paced
             && let Some(pace) = pace.as_mut()
         {
-            pace.room -= count;
+            pace.spend(count);
         }
         if is_last {
             self.connection.finish(id, out);

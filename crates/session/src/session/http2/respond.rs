@@ -7,7 +7,7 @@ use outq::Payload as _;
 
 use super::Http2;
 use super::lane::{Pause, Sending, Stage};
-use super::pump::Pace;
+use super::pace::Pace;
 use super::work::{BATCH_BYTES, COPIED_BYTES_MAX, Work};
 use crate::context::Context;
 use crate::fields::has_hsts;

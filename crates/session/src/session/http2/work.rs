@@ -9,7 +9,7 @@ use ring::Time;
 use sendfile::{Failure, Piece, ReadDone, Weight};
 
 use super::lane::{Counted, Lane, Lookup, Stage};
-use super::pump::Pace;
+use super::pace::Pace;
 use crate::session::ends::{End, Ends};
 use crate::session::refusal::Place;
 use crate::session::times::Times;

@@ -1,0 +1,135 @@
+//! Programs of others as clients: curl, h2load, nghttp, h2spec.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use testkit::{Content, Server, Tree};
+
+use super::Certified;
+use crate::common::{on_both_drivers, serve, tcp_address};
+
+/// Cases of h2spec that fail at good servers. The first is about a port that HTTP/1 shares: a preface that is none gets
+/// the answer 400.
+const KNOWN: [&str; 1] = ["Sends invalid connection preface"];
+/// The cases of h2spec that pass in each run, of 145.
+const PASSED_MIN: usize = 142;
+const RUNS: usize = 3;
+
+fn tree() -> Tree {
+    Tree::new()
+        .file("1k", Content::pseudo_random(1, 1024))
+        .file("64k", Content::pseudo_random(2, 65_536))
+        .file("1m", Content::pseudo_random(3, 1 << 20))
+}
+
+/// Runs a program, and returns what it says; None if it is not installed.
+fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
+    match Command::new(program).args(arguments).output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+        }
+        Err(_) => {
+            println!("skipped: {program} is not installed");
+            None
+        }
+    }
+}
+
+/// Runs a test with a server without TLS and one with it; the URL has no slash at its end.
+fn with_both(test: impl Fn(&str, &Server)) {
+    let (tree, certified) = (tree(), Certified::new());
+    on_both_drivers(|driver| {
+        let plain = serve(driver, tree.path(), &[]);
+        test(&format!("http://{}", tcp_address(&plain)), &plain);
+        let secure = serve(driver, tree.path(), &["--tls", &certified.files]);
+        test(&format!("https://{}", tcp_address(&secure)), &secure);
+    });
+}
+
+#[test]
+fn curl_gets_files_by_http2() {
+    with_both(|url, _| {
+        let version = if url.starts_with("https") { "--http2" } else { "--http2-prior-knowledge" };
+        for (path, status, length) in [
+            ("/1k", 200, 1024),
+            ("/64k", 200, 65_536),
+            ("/1m", 200, 1 << 20),
+            ("/none", 404, usize::MAX),
+        ] {
+            let url = format!("{url}{path}");
+            let format = "%{http_version} %{http_code} %{size_download}";
+            let arguments = ["-sk", version, "-o", "/dev/null", "-w", format, &url];
+            let Some((_, said)) = run("curl", &arguments) else { return };
+            let said: Vec<_> = said.split(' ').collect();
+            assert_eq!(said[..2], ["2", &status.to_string()], "{url}: {said:?}");
+            assert!(length == usize::MAX || said[2] == length.to_string(), "{url}: {said:?}");
+        }
+    });
+}
+
+#[test]
+fn h2load_and_nghttp_get_whole_files() {
+    with_both(|url, _| {
+        for (path, streams, count) in
+            [("/1k", "1", "500"), ("/1k", "100", "5000"), ("/1m", "10", "100")]
+        {
+            let url = format!("{url}{path}");
+            let arguments = ["-t1", "-c4", "-m", streams, "-n", count, &url];
+            let Some((is_ok, said)) = run("h2load", &arguments) else { return };
+            let all = format!("{count} succeeded, 0 failed");
+            assert!(is_ok && said.contains(&all), "{url}: {said}");
+        }
+        let url = format!("{url}/64k");
+        if let Some((is_ok, said)) = run("nghttp", &["-ns", &url]) {
+            assert!(is_ok && said.contains(" 200 "), "{url}: {said}");
+        }
+    });
+}
+
+/// The program, if it is somewhere that `go install` puts it.
+fn h2spec() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin/h2spec"));
+    let named = std::env::var_os("H2SPEC").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let of_path = std::env::split_paths(&path).map(|dir| dir.join("h2spec"));
+    named.into_iter().chain(home).chain(of_path).find(|file| file.is_file())
+}
+
+#[test]
+fn h2spec_finds_no_fault() {
+    let Some(program) = h2spec() else {
+        println!("skipped: h2spec is not installed");
+        return;
+    };
+    with_both(|url, server| {
+        let port = tcp_address(server).port().to_string();
+        let mut failed_always: Option<Vec<String>> = None;
+        for _ in 0..RUNS {
+            // A file that no window holds: its stream is open when a faulty frame comes.
+            let mut arguments = vec!["-h", "127.0.0.1", "-p", &port, "-P", "/1m", "-o", "2"];
+            if url.starts_with("https") {
+                arguments.extend(["-t", "-k"]);
+            }
+            let said = Command::new(&program).args(arguments).output().expect("it runs");
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            let tests = said.split("Failures:").next().unwrap_or_default();
+            let passed = tests.matches('✔').count();
+            let failed: Vec<String> = tests
+                .lines()
+                .filter_map(|line| line.split_once('×'))
+                .map(|(_, name)| name.trim().to_owned())
+                .filter(|name| !KNOWN.iter().any(|known| name.contains(known)))
+                .collect();
+            assert!(passed >= PASSED_MIN, "{passed} passed: {said}");
+            failed_always = Some(match failed_always {
+                None => failed,
+                Some(before) => before.into_iter().filter(|it| failed.contains(it)).collect(),
+            });
+            if failed_always.as_ref().is_some_and(Vec::is_empty) {
+                break;
+            }
+        }
+        assert_eq!(failed_always, Some(Vec::new()), "{url}");
+    });
+}
