@@ -95,7 +95,11 @@ fn a_removed_listener_answers_what_was_on_its_way() {
         assert_eq!(client.ask("/a.txt").unwrap().status, 200);
         tree.write("samum.toml", config(&socket).as_str());
         server.signal(Signal::HUP).unwrap();
-        assert!(server.wait_for_stderr("reloaded", SOON).is_some(), "{:?}", server.stderr());
+        assert!(
+            server.wait_for_stderr("loaded the configuration", SOON).is_some(),
+            "{:?}",
+            server.stderr()
+        );
         let stream = client.get("/a.txt").unwrap();
         assert_eq!(client.reply(stream).unwrap().body, b"a file");
         client.read_to_end().unwrap();

@@ -88,6 +88,8 @@ pub(super) struct Http2 {
     judge_at: Option<Time>,
     /// The time at which responses with a rate may go on.
     pace_at: Option<Time>,
+    /// The time at which requests are answered whose bodies nothing takes.
+    skip_at: Option<Time>,
     drain: Drain,
     /// True if the peer has half-closed.
     ended: bool,
@@ -143,6 +145,7 @@ impl Http2 {
             wait: Wait::Request(cx.now),
             judge_at: None,
             pace_at: None,
+            skip_at: None,
             drain: Drain::No,
             ended: false,
             is_at_rest: false,
@@ -208,6 +211,7 @@ impl Session for Http2 {
             wait: Wait::Request(now),
             judge_at: None,
             pace_at: None,
+            skip_at: None,
             drain: Drain::No,
             ended: false,
             is_at_rest: false,
@@ -418,7 +422,7 @@ impl Session for Http2 {
             Drain::Until(until) => Some(until),
             Drain::No | Drain::Announced | Drain::Over => None,
         };
-        Time::earliest([wait, self.judge_at, self.pace_at, drain])
+        Time::earliest([wait, self.judge_at, self.pace_at, self.skip_at, drain])
     }
 
     fn handle_deadline(

@@ -1,5 +1,7 @@
 //! The bytes of the client: requests and their bodies.
 
+use core::time::Duration;
+
 use http::{FieldSection, Fields, Framing, Reject, Status};
 use http2::server::Event;
 use http2::{ErrorCode, Fault};
@@ -166,6 +168,8 @@ impl Http2 {
         }
         let (head, lookup) = (head.to_owned(), Lookup::Body(0));
         work.lane_of_current(id).stage = Stage::Asked { head, lookup };
+        let until = requests.cx().now + SKIP;
+        work.skips_until.get_or_insert(until);
         work.recount(id);
     }
 
@@ -329,6 +333,9 @@ impl Http2 {
         }
     }
 }
+
+/// The time that a request waits for a body that nothing takes. A client may wait for the response before it sends more.
+const SKIP: Duration = Duration::from_millis(500);
 
 /// Takes note of bytes of a body that nothing takes.
 fn drop_body(work: &mut Work, stream: u32, count: u32) {

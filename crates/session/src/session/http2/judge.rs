@@ -26,6 +26,7 @@ impl Http2 {
             self.judge_at = Some(cx.now + period(cx));
             work.moved = 0;
         }
+        self.skip_at = work.skips_until;
         self.pace_at = work.pace.as_ref().and_then(|pace| pace.due());
     }
 
@@ -42,6 +43,16 @@ impl Http2 {
             self.pace_at = None;
             if let Some(work) = work.as_deref_mut() {
                 work.refill_pace(cx.now);
+            }
+            next = Next::Pump;
+        }
+        if is_due(self.skip_at) {
+            self.skip_at = None;
+            if let Some(work) = work.as_deref_mut() {
+                work.skips_until = None;
+                for id in work.lanes.iter().map(|lane| lane.id).collect::<Vec<_>>() {
+                    work.stop_waiting_for_body(id);
+                }
             }
             next = Next::Pump;
         }

@@ -65,7 +65,8 @@ impl Http2 {
         if response.terms.server_timing {
             times.add_timing(cx, &mut response);
         }
-        if response.terms.is_last {
+        // A body that is too long ends with its stream.
+        if response.terms.is_last && response.outcome().0 != Status::ContentTooLarge {
             self.connection.end(ErrorCode::NoError, "");
         }
         let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };

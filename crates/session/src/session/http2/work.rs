@@ -65,6 +65,8 @@ pub(in crate::session) struct Work {
     /// Bytes of both directions since the last judgement.
     pub(super) moved: u64,
     pub(super) pace: Option<Pace>,
+    /// The time up to which requests wait for bodies that nothing takes; some while there are such requests.
+    pub(super) skips_until: Option<Time>,
 }
 
 impl Outgoing for Work {
@@ -118,7 +120,7 @@ impl Outgoing for Work {
         self.queue.restart();
         self.turns.clear();
         self.postponed.clear();
-        self.pace = None;
+        (self.pace, self.skips_until) = (None, None);
         (self.begun, self.moved) = ((0, 0), 0);
     }
 }
