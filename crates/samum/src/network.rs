@@ -5,8 +5,7 @@
 //! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own.
 //!
 //! The worker is generic over network, session and handler. `tests/seams` has others than the binary: records (TLS),
-//! segments that are sent again (TCP), bodies that are made or echoed bit by bit (a proxy), and several responses in
-//! frames (HTTP/2).
+//! segments that are sent again (TCP), and bodies that are made or echoed bit by bit (a proxy).
 
 use core::fmt;
 use core::time::Duration;

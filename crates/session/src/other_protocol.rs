@@ -58,7 +58,8 @@ impl OtherProtocol {
                  line)"
             ),
             Self::Http2 => format!(
-                "{client} begins with HTTP/2, and got a 505 (if it is a proxy: let it speak HTTP/1.1 to samum)"
+                "{client} begins with HTTP/2 where it is not spoken, and got a 505 (set `http2 = true` for the listener, choose \
+                 it in the handshake of TLS, or let a proxy speak HTTP/1.1 to samum)"
             ),
             Self::ProxyHeader => format!(
                 "{client} sends a header of the PROXY protocol to a listener that expects none, and got a 400 (set \
@@ -117,7 +118,7 @@ mod tests {
     fn the_operator_is_told_what_to_configure() {
         for (protocol, advice) in [
             (OtherProtocol::Tls, "`listen = [{ address = \"...\", tls = true }]`"),
-            (OtherProtocol::Http2, "let it speak HTTP/1.1 to samum"),
+            (OtherProtocol::Http2, "`http2 = true`"),
             (OtherProtocol::ProxyHeader, "`proxy-protocol = true`"),
         ] {
             let text = protocol.text("192.0.2.1");

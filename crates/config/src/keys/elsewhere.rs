@@ -137,7 +137,8 @@ const COMPRESSION: &str =
     "files are not compressed on the fly: put FILE.gz, FILE.br or FILE.zst beside FILE";
 const HIDDEN: &str = "write `headers = [{ remove = [\"NAME\"] }]`";
 const HTTP_ALONE: &str = "samum speaks HTTP alone, and passes on nothing else";
-const HTTP2: &str = "HTTP/1.1 is spoken, and no HTTP/2 yet";
+const HTTP2: &str = "it needs no key: HTTP/2 is spoken unless a listener has `http2 = false`";
+const HTTP3: &str = "HTTP/1.1 and HTTP/2 are spoken, and no HTTP/3 yet";
 const NEEDLESS: &str = "it needs no key: the server does it by itself";
 const PASSPHRASE: &str = "a key is not encrypted: `openssl pkey -in OLD -out NEW` decrypts it once";
 const PID: &str =
@@ -183,7 +184,7 @@ const MISSING: &[(&str, &str)] = &[
     ("gzip", COMPRESSION),
     ("http", "it needs no table: [server] and [[site]] stand at the top of the file"),
     ("http2", HTTP2),
-    ("http3", HTTP2),
+    ("http3", HTTP3),
     ("if", VARIABLES),
     (
         "intermediate",
@@ -224,7 +225,7 @@ const MISSING: &[(&str, &str)] = &[
     ("proxy_ssl_server_name", NEEDLESS),
     ("proxy_ssl_trusted_certificate", "use `ca` in `upstream-tls`"),
     ("proxy_ssl_verify", "use `verify` in `upstream-tls`"),
-    ("quic", HTTP2),
+    ("quic", HTTP3),
     (
         "resolver",
         "it needs no key: names of servers are resolved as the system does, and again every 30 s",

@@ -42,7 +42,6 @@ fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("no version", b"GET /\r\n\r\n".to_vec(), 400),
         ("a version that is none", b"GET / HTTX/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
         ("HTTP/2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_vec(), 505),
-        ("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 505),
         ("HTTP/3.0", b"GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_vec(), 505),
         ("a relative target", b"GET a.txt HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
         ("an asterisk", b"GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),

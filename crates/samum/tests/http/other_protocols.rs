@@ -47,7 +47,7 @@ fn tls_is_answered_by_an_alert_and_the_operator_is_told_once() {
 fn others_get_a_response_of_http() {
     let tree = Tree::new();
     on_both_drivers(|driver| {
-        let server = serve(driver, tree.path(), &[]);
+        let server = serve(driver, tree.path(), &["--no-http2"]);
         let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let binary = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0caaaabbbbccdd";
         for (bytes, status, said) in [

@@ -10,6 +10,7 @@ use testkit::{Content, Op, Server, SlowFs, Tree, or_skip};
 use super::{Certified, connect};
 use crate::common::stage::script;
 use crate::common::{SOON, on_both_drivers, serve, serve_config, tcp_address, wait_until};
+use crate::tls::Authority;
 
 const CANCEL: u32 = 8;
 
@@ -295,5 +296,108 @@ fn limits_count_each_stream() {
             streams.iter().map(|stream| client.reply(*stream).unwrap().status).collect();
         assert_eq!(statuses[..3], [200; 3], "{statuses:?}");
         assert_eq!(statuses[5], 429, "{statuses:?}");
+    });
+}
+
+/// Each stream has to be for a host of the handshake's site, or of one with the same certificate and rules.
+#[test]
+fn a_stream_for_a_host_of_another_certificate_is_misdirected() {
+    on_both_drivers(|driver| {
+        let (authority, tree) = (Authority::new(), Tree::new().file("www/a.txt", "a file"));
+        authority.issue(&["a.test", "c.test"]).put(&tree, "a");
+        authority.issue(&["b.test"]).put(&tree, "b");
+        let site = |host: &str, name: &str| {
+            format!(
+                "[[site]]\nlisten = [{{ address = '127.0.0.1:0', tls = true }}]\nhosts = {host}\n\
+                 tls = {{ certificate = '{name}.pem', key = '{name}.key' }}\n\
+                 [[site.route]]\nfiles = 'www'\n"
+            )
+        };
+        let server = serve_config(
+            &tree,
+            &format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n{}{}",
+                site("['a.test', 'c.test']", "a"),
+                site("['b.test']", "b")
+            ),
+        );
+        let address = tcp_address(&server);
+        let stream = authority.connect_offering(address, "a.test", &["h2"]).unwrap();
+        let mut client = Http2::new(stream, &[]).unwrap();
+        for (host, status) in [("a.test", 200), ("b.test", 421), ("c.test", 200), ("a.test", 200)] {
+            let fields = [
+                (":method", "GET"),
+                (":scheme", "https"),
+                (":authority", host),
+                (":path", "/a.txt"),
+            ];
+            let stream = client.request(fields, true).unwrap();
+            assert_eq!(client.reply(stream).unwrap().status, status, "{host}");
+        }
+    });
+}
+
+/// A rate is that of all streams of its route together, and slows no others.
+#[test]
+fn streams_of_a_route_share_its_rate() {
+    on_both_drivers(|driver| {
+        let file = || Content::pseudo_random(1, 200_000);
+        let tree = Tree::new().file("slow/a", file()).file("fast/a", file());
+        let root = tree.path().display().to_string();
+        let server = serve_config(
+            &tree,
+            &format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n[[site]]\nlisten = ['127.0.0.1:0']\n\
+                 [[site.route]]\npath = '/fast/'\nfiles = '{root}/fast'\n\
+                 [[site.route]]\npath = '/slow/'\nfiles = '{root}/slow'\n\
+                 limits = {{ bytes-per-connection = '200KB/s' }}\n"
+            ),
+        );
+        let mut client = connect(&server);
+        let began = std::time::Instant::now();
+        let slow: Vec<_> = (0..2).map(|_| client.get("/slow/a").unwrap()).collect();
+        let fast: Vec<_> = (0..5).map(|_| client.get("/fast/a").unwrap()).collect();
+        for stream in fast {
+            file().assert_is(&client.reply(stream).unwrap().body);
+        }
+        assert!(slow.iter().any(|stream| !client.so_far(*stream).is_over()), "no rate");
+        for stream in slow {
+            file().assert_is(&client.reply(stream).unwrap().body);
+        }
+        // What may be sent in the first quarter of a second comes at once.
+        assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
+    });
+}
+
+/// Nothing of these could be passed on to an upstream in HTTP/1.
+#[test]
+fn requests_that_only_http2_can_malform_are_reset_alone() {
+    let tree = Tree::new().file("a.txt", "a file");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &[]);
+        let mut client = connect(&server);
+        const PROTOCOL_ERROR: u32 = 1;
+        let with = |field: (&'static str, &'static str)| {
+            let mut fields = pseudo("GET", "/a.txt");
+            fields.push(field);
+            fields
+        };
+        for fields in [
+            with(("connection", "close")),
+            with(("transfer-encoding", "chunked")),
+            with(("X-Upper", "1")),
+            with(("te", "gzip")),
+            with((":path", "/a.txt")),
+            with(("host", "other.test")),
+            with(("x-line", "a\r\nx: y")),
+            with(("content-length", "5")),
+            pseudo("GET", "a.txt"),
+            pseudo("GET", ""),
+        ] {
+            let stream = client.request(fields.clone(), true).unwrap();
+            let reply = client.reply(stream).unwrap();
+            assert_eq!(reply.reset, Some(PROTOCOL_ERROR), "{fields:?}");
+        }
+        assert_eq!(client.ask("/a.txt").unwrap().body, b"a file");
     });
 }

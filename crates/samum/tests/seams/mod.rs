@@ -19,6 +19,7 @@ mod reloads;
 mod secured;
 mod seeing;
 mod stage;
+mod streams;
 mod table;
 mod tls;
 mod turns;

@@ -95,6 +95,8 @@ pub(super) struct Http2 {
     ended: bool,
     /// True if the connection has given memory back since it became idle.
     is_at_rest: bool,
+    /// The time up to which there was a request. Other frames do not keep the connection.
+    asked_at: Time,
 }
 
 /// The event for which the connection waits, and the time since which it waits.
@@ -143,6 +145,7 @@ impl Http2 {
         Self {
             connection: Connection::new(clock(cx.now), &limits(cx)),
             wait: Wait::Request(cx.now),
+            asked_at: cx.now,
             judge_at: None,
             pace_at: None,
             skip_at: None,
@@ -185,8 +188,11 @@ impl Http2 {
             self.wait = Wait::Lingering(cx.now, moved.acknowledged);
             return Next::ShutDown;
         }
-        if self.ended && (!has_lanes || work.waits_for_client()) {
+        if self.ended && (!has_lanes || work.is_lost_without_client()) {
             return Next::Close(if has_lanes { Why::Gone } else { Why::Done });
+        }
+        if has_lanes {
+            self.asked_at = cx.now;
         }
         if has_lanes || !is_sent {
             self.wait_for_server(cx.now);
@@ -195,7 +201,7 @@ impl Http2 {
                 self.wait = Wait::Request(cx.now);
             }
         } else if !matches!(self.wait, Wait::Idle(_)) {
-            self.wait = Wait::Idle(cx.now);
+            self.wait = Wait::Idle(self.asked_at);
             self.is_at_rest = false;
         }
         Next::Wait
@@ -209,6 +215,7 @@ impl Session for Http2 {
         Self {
             connection: Connection::new(clock(now), &http2::Limits::DEFAULT),
             wait: Wait::Request(now),
+            asked_at: now,
             judge_at: None,
             pace_at: None,
             skip_at: None,

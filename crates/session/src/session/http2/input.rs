@@ -122,6 +122,7 @@ impl Http2 {
             self.connection.reset(stream, ErrorCode::RefusedStream);
             return false;
         }
+        self.asked_at = cx.now;
         work.current = (stream, Times::new(cx.now), wish);
         true
     }

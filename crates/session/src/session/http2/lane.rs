@@ -262,14 +262,24 @@ impl Lane {
             .as_ref()
             .is_some_and(|incoming| incoming.end.is_none() && incoming.room() > 0);
         match &self.stage {
-            Stage::Asked { lookup: Lookup::Pending(search), .. } => {
-                takes && search.as_ref().is_none_or(|search| search.ends_with_client())
-            }
+            Stage::Asked { lookup: Lookup::Pending(_), .. } => takes,
             Stage::Asked { lookup: Lookup::Body(_), .. } => true,
             Stage::Asked { .. } | Stage::Turning => false,
             Stage::Sending(_) => {
                 self.pause == Pause::Window || (takes && self.pause == Pause::Producer)
             }
+        }
+    }
+
+    /// Returns true if the request ends without a response if the client sends nothing more.
+    pub(super) fn is_lost_without_client(&self) -> bool {
+        match &self.stage {
+            Stage::Asked { lookup: Lookup::Pending(Some(search)), .. }
+                if search.ends_with_client() =>
+            {
+                true
+            }
+            _ => self.waits_for_client(),
         }
     }
 

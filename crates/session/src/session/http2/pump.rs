@@ -16,8 +16,10 @@ use crate::session::Pump;
 const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
 /// The bytes of content in one frame: with its head it is one record of TLS.
 const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
-/// The bytes that a producer makes at once.
+/// The most bytes that a producer makes at once.
 const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
+/// The least bytes that a producer is asked for, also if the client takes fewer.
+const PRODUCED_BYTES_MIN: u64 = 4 * 1024;
 
 /// The result of a lane's turn.
 enum Served {
@@ -138,6 +140,7 @@ impl Http2 {
                     }
                 }
                 Served::Ended => {
+                    work.scheduler.remove(id);
                     if let Some(lane) = work.remove(id) {
                         self.give_back(&lane, ring.now());
                         if let Stage::Sending(mut sending) = lane.stage {
@@ -194,6 +197,7 @@ impl Http2 {
             room = room.min(pace.room());
             if room == 0 && window > 0 {
                 pace.want();
+                stream.settle(disk, owner, true);
                 return Served::Paused(Pause::Rate);
             }
         }
@@ -202,12 +206,14 @@ impl Http2 {
             if window == 0 && sending.producer.is_some() {
                 return Served::Paused(Pause::Window);
             }
-            let most = window.min(PRODUCED_BYTES_MAX);
+            let most = window.clamp(PRODUCED_BYTES_MIN, PRODUCED_BYTES_MAX);
             if !sending.promise(stream, most, lanes) {
                 return Served::Paused(Pause::Producer);
             }
         }
         if window == 0 && !stream.queue().is_drained() {
+            // Others may need the memory of what was read.
+            stream.settle(disk, owner, true);
             return Served::Paused(Pause::Window);
         }
         let was_paused = core::mem::replace(&mut lane.pause, Pause::No);

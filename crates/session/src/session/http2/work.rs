@@ -246,9 +246,9 @@ impl Work {
         }
     }
 
-    /// Returns true if every lane waits for the client.
-    pub(super) fn waits_for_client(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.waits_for_client())
+    /// Returns true if no lane goes on if the client sends nothing more.
+    pub(super) fn is_lost_without_client(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.is_lost_without_client())
     }
 
     /// Ends a response at the current end of the frames.

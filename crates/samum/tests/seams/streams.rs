@@ -1,0 +1,419 @@
+//! HTTP/2 in simulated worlds: many streams of one connection, disks that hang and fail, clients that read slowly,
+//! cancel and leave.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
+
+use config::{FileRules, Tuning};
+use ring::sim::{Config, Counts, Peer, World};
+use samum::worker::Worker;
+use sendfile::{Caching, Policy, Window};
+use session::Http;
+use testkit::Random;
+use testkit::http2::{Http2, Reply, kind, pseudo};
+
+use crate::options::Options;
+use crate::seams::world::{assert_nothing_is_left, for_seeds, parts, pass, run_until};
+
+/// Files of the root, and of a device that may hang.
+const FILES: [(&str, usize); 8] = [
+    ("f0", 0),
+    ("f1", 1),
+    ("f5000", 5000),
+    ("f32769", 32_769),
+    ("f300001", 300_001),
+    ("f1000000", 1_000_000),
+    ("slow/f5000", 5001),
+    ("slow/f700000", 700_000),
+];
+const SLOW: &str = "slow/f700000";
+const CANCEL: u32 = 8;
+
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    let mut chance = Random::new(seed ^ len as u64);
+    let mut bytes: Vec<u8> =
+        (0..len.div_ceil(8)).flat_map(|_| chance.bits().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// A world with the files, and the number of the device.
+fn make(config: Config) -> (World, u64) {
+    let seed = config.seed;
+    let world = World::new(config);
+    let device = world.make_device("slow");
+    for (name, len) in FILES {
+        world.write_file(name, &content(seed, len));
+    }
+    world.evict_all();
+    (world, device)
+}
+
+fn serve(world: &World, options: impl Into<Options>) -> Worker<Http> {
+    Worker::new(parts(world, options)).expect("memory")
+}
+
+/// A simulated peer as a stream. Without bytes a read would block.
+struct Pipe {
+    peer: Peer,
+    input: Vec<u8>,
+}
+
+impl Read for Pipe {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.input.extend(self.peer.take());
+        if self.input.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = buffer.len().min(self.input.len());
+        buffer[..count].copy_from_slice(&self.input[..count]);
+        self.input.drain(..count);
+        Ok(count)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.peer.send(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Client(Http2<Pipe>);
+
+impl Client {
+    fn new(world: &World) -> Self {
+        Self::with(world, &[])
+    }
+
+    fn with(world: &World, settings: &[(u16, u32)]) -> Self {
+        let pipe = Pipe { peer: world.connect(), input: Vec::new() };
+        Self(Http2::new(pipe, settings).expect("a peer takes everything"))
+    }
+
+    fn peer(&mut self) -> &Peer {
+        &self.0.stream().peer
+    }
+
+    fn get(&mut self, name: &str) -> u32 {
+        self.0.get(&format!("/{name}")).expect("a peer takes everything")
+    }
+
+    fn cancel(&mut self, stream: u32) {
+        let code = CANCEL.to_be_bytes();
+        self.0.frame(kind::RST_STREAM, 0, stream, &code).expect("a peer takes everything");
+    }
+
+    /// Takes the frames that have come whole.
+    fn look(&mut self) {
+        while self.0.take_frame().is_ok() {}
+    }
+
+    fn reply(&mut self, stream: u32) -> Reply {
+        self.look();
+        self.0.so_far(stream)
+    }
+
+    fn has_all(&mut self, streams: &[u32]) -> bool {
+        self.look();
+        streams.iter().all(|stream| self.0.so_far(*stream).is_over())
+    }
+}
+
+#[track_caller]
+fn wait_for(worker: &mut Worker<Http>, client: &mut Client, streams: &[u32]) {
+    let has_all = run_until(worker, || client.has_all(streams));
+    let lens = streams.iter().map(|stream| client.0.so_far(*stream).body.len());
+    assert!(has_all, "{streams:?}: {:?} {worker:?}", lens.collect::<Vec<_>>());
+}
+
+#[track_caller]
+fn assert_whole(client: &mut Client, stream: u32, body: &[u8]) {
+    let reply = client.reply(stream);
+    assert_eq!((reply.has_ended, reply.body.len()), (true, body.len()), "{stream}");
+    assert!(reply.body == body, "{stream}: other bytes than the file's");
+}
+
+fn assert_all_is_given_back(world: &World, worker: &mut Worker<Http>) {
+    assert_nothing_is_left(world, worker);
+    assert_eq!(worker.held(), (0, 0), "bytes of connections, buffers of the disk");
+}
+
+#[test]
+fn a_cold_stream_does_not_hold_up_hot_ones() {
+    for_seeds(20, |seed| {
+        let (world, device) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::with(&world, &[(4, 1 << 24)]);
+        let window = (1_u32 << 24).to_be_bytes();
+        client.0.frame(kind::WINDOW_UPDATE, 0, 0, &window).expect("a peer takes everything");
+        let hot = &FILES[..6];
+        let first: Vec<_> = hot.iter().map(|(name, _)| client.get(name)).collect();
+        wait_for(&mut worker, &mut client, &first);
+        let opened = client.get(SLOW);
+        wait_for(&mut worker, &mut client, &[opened]);
+
+        world.evict(SLOW);
+        world.hang(device);
+        // The body of one file, and the other file itself, are on the device that hangs.
+        let (cold, sought) = (client.get(SLOW), client.get("slow/f5000"));
+        let streams: Vec<_> = hot.iter().map(|(name, _)| client.get(name)).collect();
+        let begun = world.now();
+        wait_for(&mut worker, &mut client, &streams);
+        assert!(world.now().since(begun) < Duration::from_secs(1));
+        for (stream, (_, len)) in streams.iter().zip(hot) {
+            assert_whole(&mut client, *stream, &content(seed, *len));
+        }
+        pass(&mut worker, Duration::from_secs(10));
+        assert_eq!(client.reply(sought), Reply::default());
+        let begun = client.reply(cold);
+        assert!(begun.status == 200 && begun.body.is_empty() && !begun.is_over(), "{begun:?}");
+
+        world.release(device);
+        wait_for(&mut worker, &mut client, &[cold, sought]);
+        assert_whole(&mut client, cold, &content(seed, 700_000));
+        assert_whole(&mut client, sought, &content(seed, 5001));
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+#[test]
+fn a_stream_that_fails_ends_alone() {
+    for_seeds(20, |seed| {
+        let (world, _) = make(Config::new(seed));
+        let policy = Policy { window: Window::of(0), ..Policy::default() };
+        let rules = FileRules { policy, ..FileRules::default() };
+        let mut worker = serve(&world, rules);
+        let mut client = Client::new(&world);
+        client.peer().set_read_rate(Some(1_000_000));
+        let (cut, whole) = (client.get("f1000000"), client.get(SLOW));
+        assert!(run_until(&mut worker, || client.reply(cut).body.len() > 10_000));
+        world.truncate("f1000000", 5000);
+        wait_for(&mut worker, &mut client, &[cut, whole]);
+        let failed = client.reply(cut);
+        assert!(failed.reset == Some(2) && !failed.has_ended, "INTERNAL_ERROR");
+        assert!(content(seed, 1_000_000).starts_with(&failed.body));
+        assert_whole(&mut client, whole, &content(seed, 700_000));
+        assert_eq!(worker.stats().truncated, 1);
+        let next = client.get("f5000");
+        wait_for(&mut worker, &mut client, &[next]);
+        assert_whole(&mut client, next, &content(seed, 5000));
+    });
+}
+
+#[test]
+fn a_stream_that_is_reset_gives_its_place_to_another() {
+    for_seeds(20, |seed| {
+        let (world, device) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::new(&world);
+        let opened = client.get(SLOW);
+        wait_for(&mut worker, &mut client, &[opened]);
+        world.evict(SLOW);
+        world.hang(device);
+        let cold = [(); 100].map(|()| client.get(SLOW));
+        assert!(run_until(&mut worker, || client.reply(cold[99]).status == 200));
+        cold.iter().for_each(|stream| client.cancel(*stream));
+        let hot = [(); 20].map(|()| client.get("f300001"));
+        wait_for(&mut worker, &mut client, &hot);
+        // Their reads end when they have gone.
+        world.release(device);
+        pass(&mut worker, Duration::from_secs(1));
+        hot.iter().for_each(|stream| assert_whole(&mut client, *stream, &content(seed, 300_001)));
+        assert!(cold.iter().all(|stream| !client.reply(*stream).is_over()));
+        assert_eq!(worker.stats().http2_resets, 100);
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+#[test]
+fn a_client_that_asks_and_resets_fills_no_memory() {
+    let (world, _) = make(Config::new(1));
+    let mut worker = serve(&world, Tuning::default());
+    let mut client = Client::new(&world);
+    client.peer().stop_reading();
+    for _ in 0..900 {
+        let stream = client.get("f300001");
+        client.cancel(stream);
+        client.get("f5000");
+    }
+    for _ in 0..500 {
+        let now = worker.ring().now();
+        worker.turn(Some(now + Duration::from_millis(20))).unwrap();
+        let (bytes, _) = worker.held();
+        assert!(bytes < 1_000_000, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn clients_that_take_nothing_do_not_keep_the_buffers() {
+    for_seeds(3, |seed| {
+        let (world, _) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut stuck: Vec<_> = (0..80)
+            .map(|number| {
+                // Some do not read, and some give their streams windows of a byte.
+                let settings: &[_] = if number % 2 == 0 { &[] } else { &[(4, 1)] };
+                let mut client = Client::with(&world, settings);
+                client.0.keep_windows();
+                if number % 2 == 0 {
+                    client.peer().stop_reading();
+                }
+                for _ in 0..20 {
+                    client.get("f1000000");
+                }
+                client
+            })
+            .collect();
+        pass(&mut worker, Duration::from_secs(5));
+        stuck.iter_mut().for_each(Client::look);
+        world.evict_all();
+        let mut client = Client::new(&world);
+        let begun = world.now();
+        let streams = [(); 4].map(|()| client.get(SLOW));
+        wait_for(&mut worker, &mut client, &streams);
+        let took = world.now().since(begun);
+        assert!(took < Duration::from_secs(3), "{took:?} beside 80 that take nothing");
+        drop((client, stuck));
+        assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+/// A client of a random world, and what it expects.
+struct Scripted {
+    client: Client,
+    expected: Vec<(u32, Vec<u8>)>,
+    cancelled: BTreeSet<u32>,
+    has_reset: bool,
+}
+
+impl Scripted {
+    fn new(world: &World, seed: u64, chance: &mut Random) -> Self {
+        let windows = [65_535, 1 << 20, 1000, 16_384];
+        let window = windows[chance.below(windows.len())];
+        let mut client = Client::with(world, &[(4, window)]);
+        if chance.one_in(3) {
+            client.peer().set_read_rate(Some(300_000 + chance.bits() % 3_000_000));
+        }
+        let mut expected = Vec::new();
+        for _ in 0..2 + chance.below(12) {
+            let (name, len) = FILES[chance.below(FILES.len())];
+            let (mut body, mut range) = (content(seed, len), None);
+            if len > 0 && chance.one_in(4) {
+                let first = chance.below(len);
+                let last = first + chance.below(len - first);
+                body = body[first..=last].to_vec();
+                range = Some(format!("bytes={first}-{last}"));
+            }
+            let path = format!("/{name}");
+            let mut fields = pseudo("GET", &path);
+            fields.extend(range.as_deref().map(|range| ("range", range)));
+            let priority = format!("u={}, i={}", chance.below(8), ["?0", "?1"][chance.below(2)]);
+            fields.push(("priority", &priority));
+            let stream = client.0.request(fields, true).expect("a peer takes everything");
+            expected.push((stream, body));
+        }
+        Self { client, expected, cancelled: BTreeSet::new(), has_reset: false }
+    }
+
+    fn poke(&mut self, chance: &mut Random) {
+        if chance.one_in(30) {
+            let (stream, _) = self.expected[chance.below(self.expected.len())];
+            if !self.client.reply(stream).is_over() {
+                self.client.cancel(stream);
+                self.cancelled.insert(stream);
+            }
+        }
+        if chance.one_in(200) {
+            self.client.peer().reset();
+            self.has_reset = true;
+        }
+    }
+
+    /// Panics at a byte that is not right; returns whether all has come that will.
+    fn check(&mut self, faults: bool) -> bool {
+        self.client.look();
+        let mut is_done = true;
+        for (stream, body) in &self.expected {
+            let reply = self.client.0.so_far(*stream);
+            let refused = faults && [500, 503].contains(&reply.status);
+            assert!(refused || body.starts_with(&reply.body), "{stream}: a wrong byte");
+            assert!(!reply.has_ended || refused || reply.body == *body, "{stream}: too short");
+            assert!(reply.reset.is_none() || faults, "{stream} failed: {:?}", reply.reset);
+            is_done &= reply.is_over() || self.cancelled.contains(stream);
+        }
+        is_done || self.has_reset
+    }
+}
+
+#[test]
+fn every_byte_is_right_in_random_worlds() {
+    let all = Cell::new((Counts::default(), 0, 0));
+    for_seeds(200, |seed| {
+        let mut chance = Random::new(seed ^ 0x5eed);
+        let faults = chance.one_in(3);
+        let mut config = if faults { Config::nasty(seed) } else { Config::new(seed) };
+        config.faults.short_send = 0.2;
+        config.faults.accept_error = 0.0;
+        if chance.one_in(2) {
+            config.disk = Duration::from_millis(1)..=Duration::from_millis(300);
+        }
+        let caching = [Caching::Popular, Caching::Never, Caching::Always][chance.below(3)];
+        let (world, device) = make(config);
+        let mut worker = serve(
+            &world,
+            FileRules { policy: Policy { caching, ..Policy::default() }, ..FileRules::default() },
+        );
+        let mut clients: Vec<_> =
+            (0..1 + chance.below(6)).map(|_| Scripted::new(&world, seed, &mut chance)).collect();
+        let mut hangs = false;
+        let mut all_done = false;
+        for round in 0..20_000 {
+            if chance.one_in(3) {
+                let count = clients.len();
+                clients[chance.below(count)].poke(&mut chance);
+            }
+            if chance.one_in(40) {
+                world.evict_all();
+            }
+            if round < 500 && chance.one_in(40) {
+                hangs = !hangs;
+                if hangs { world.hang(device) } else { world.release(device) }
+            }
+            if round == 500 {
+                world.release(device);
+            }
+            let now = worker.ring().now();
+            worker.turn(Some(now + Duration::from_millis(20))).unwrap();
+            if round % 16 == 0 {
+                let waiting =
+                    clients.iter_mut().filter_map(|one| (!one.check(faults)).then_some(()));
+                all_done = waiting.count() == 0;
+                if all_done && round > 500 {
+                    break;
+                }
+            }
+        }
+        assert!(all_done, "clients wait for ever: {worker:?}");
+        let (mut sum, mut cancelled, mut reset) = all.get();
+        sum += world.counts();
+        for one in clients {
+            cancelled += one.cancelled.len();
+            reset += usize::from(one.has_reset);
+        }
+        all.set((sum, cancelled, reset));
+        assert_all_is_given_back(&world, &mut worker);
+    });
+    let (Counts { partial_sends, failures, hangs, .. }, cancelled, reset) = all.get();
+    let happened = [partial_sends, failures, hangs].iter().all(|count| *count > 0);
+    let is_one_seed = std::env::var("SAMUM_SEED").is_ok();
+    assert!(is_one_seed || (happened && cancelled > 0 && reset > 0), "{:?}", all.get());
+}
