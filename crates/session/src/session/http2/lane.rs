@@ -117,7 +117,8 @@ pub(super) struct Incoming {
 pub(super) struct Counted {
     /// Bytes of the head and of the body of the request.
     pub(super) held: u64,
-    /// Bytes of files that are read, or being read.
+    /// Bytes of files that were read and that the lane has not framed. Reads in flight do not count: a disk that does not
+    /// answer must not keep other lanes from going on, and [`Disk`](sendfile::Disk) bounds them.
     pub(super) files: u64,
 }
 
@@ -242,7 +243,7 @@ impl Lane {
             .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
         Counted {
             held: (size_of::<Self>() + head) as u64 + body,
-            files: self.stream.held() + self.stream.reading(),
+            files: self.stream.held(),
         }
     }
 

@@ -25,7 +25,8 @@ pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
 /// Bytes of requests that wait: heads, and bodies for which their consumers have no room or that these keep. At this limit
 /// further streams are refused. Eighty requests with cookies of 8 KiB fit into it.
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
-/// Bytes of files that the lanes of one connection have read, or read, beside those of one lane.
+/// Bytes of files that the lanes of one connection have read and not framed. At this limit no lane without such bytes begins
+/// to read.
 pub(super) const FILE_BYTES_MAX: u64 = 192 * 1024;
 /// Bytes of a body that are dropped before its request is answered, if nothing takes the body: half of the window that a
 /// stream has in the beginning.
