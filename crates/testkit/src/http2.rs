@@ -2,10 +2,11 @@
 //!
 //! It writes frames by itself. Only header blocks of the server are decoded by the crate `hpack`.
 
+use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use hpack::{Decoder, Limits};
 
@@ -111,7 +112,7 @@ impl Http2<TcpStream> {
     ///
     /// # Errors
     /// Those of the connection.
-    pub fn connect(address: std::net::SocketAddr) -> io::Result<Self> {
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;

@@ -26,12 +26,17 @@ pub(crate) struct Browser {
 impl Browser {
     /// Starts the browser; the error says why there is none.
     pub(crate) fn new() -> Result<Self, String> {
+        Self::with(&[])
+    }
+
+    /// The same with further options.
+    pub(crate) fn with(options: &[&str]) -> Result<Self, String> {
         let profile = Tree::new();
         let mut command = Command::new("chromium");
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
         command.args(["--disable-background-networking", "--remote-debugging-port=0"]);
         command.arg(format!("--user-data-dir={}", profile.path().display()));
-        command.arg("about:blank").stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(options).arg("about:blank").stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =
             tether(&mut command).spawn().map_err(|error| format!("chromium: {error}"))?;
         let address = address_of(child.stderr.take().expect("a pipe"));

@@ -1,11 +1,14 @@
-//! Programs of others as clients: curl, h2load, nghttp, h2spec.
+//! Programs of others as clients: curl, h2load, nghttp, Chromium, h2spec.
 
+use core::time::Duration;
 use std::path::PathBuf;
 use std::process::Command;
 
-use testkit::{Content, Server, Tree};
+use testkit::http2::Http2;
+use testkit::{Content, Op, Server, SlowFs, Tree, or_skip, skip};
 
 use super::Certified;
+use crate::common::browser::Browser;
 use crate::common::{on_both_drivers, serve, tcp_address};
 
 /// Cases of h2spec that fail at good servers. The first is about a port that HTTP/1 shares: a preface that is none gets
@@ -84,6 +87,54 @@ fn h2load_and_nghttp_get_whole_files() {
         if let Some((is_ok, said)) = run("nghttp", &["-ns", &url]) {
             assert!(is_ok && said.contains(" 200 "), "{url}: {said}");
         }
+    });
+}
+
+/// A page of 300 files, 30 of which are on a disk that sleeps until it is woken.
+#[test]
+fn a_browser_gets_the_hot_files_of_a_page_while_the_disk_sleeps() {
+    const FILES: usize = 300;
+    const COLD: usize = 30;
+    let certified = Certified::new();
+    on_both_drivers(|driver| {
+        let mut browser = match Browser::with(&["--ignore-certificate-errors"]) {
+            Ok(browser) => browser,
+            Err(reason) => skip!("{reason}"),
+        };
+        let page = format!(
+            "<!DOCTYPE html><title>t</title><script>
+             window.hot = 0; window.cold = 0; window.wrong = 0;
+             for (let n = 0; n < {FILES}; n++)
+               fetch('/' + n).then(r => r.arrayBuffer()).then(b => {{
+                 if (b.byteLength != 40000) window.wrong++;
+                 if (n % 10) window.hot++; else window.cold++;
+               }}).catch(() => window.wrong++);
+             </script>"
+        );
+        let mut builder = SlowFs::builder().file("index.html", page.as_str());
+        for number in 0..FILES {
+            builder = builder.file(number.to_string(), Content::pseudo_random(1, 40_000));
+        }
+        let slow = or_skip!(builder.cache_attributes(Duration::from_secs(60)).keep_data().mount());
+        let server = serve(driver, slow.path(), &["--tls", &certified.files]);
+        let mut client = Http2::new(certified.connect(&server), &[]).unwrap();
+        for number in (0..FILES).filter(|number| number % 10 != 0).flat_map(|number| [number; 2]) {
+            assert_eq!(client.ask(&format!("/{number}")).unwrap().body.len(), 40_000);
+        }
+        for number in (0..FILES).step_by(10) {
+            slow.set_delay_of(number.to_string(), Op::Read, Duration::MAX);
+        }
+        browser.load(&format!("https://{}/", tcp_address(&server)));
+        browser.wait_for(&format!("window.hot == {}", FILES - COLD));
+        assert_eq!(browser.value("window.cold"), 0);
+        for number in (0..FILES).step_by(10) {
+            slow.set_delay_of(number.to_string(), Op::Read, Duration::ZERO);
+        }
+        browser.wait_for(&format!("window.cold == {COLD}"));
+        assert_eq!(browser.value("window.wrong"), 0);
+        let protocols = "[...new Set(performance.getEntriesByType('resource')\
+                         .map(entry => entry.nextHopProtocol))].join()";
+        assert_eq!(browser.value(protocols), "h2");
     });
 }
 

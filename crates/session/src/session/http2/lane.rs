@@ -241,10 +241,7 @@ impl Lane {
             .incoming
             .as_ref()
             .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
-        Counted {
-            held: (size_of::<Self>() + head) as u64 + body,
-            files: self.stream.held(),
-        }
+        Counted { held: (size_of::<Self>() + head) as u64 + body, files: self.stream.held() }
     }
 
     /// Returns true if it occupies a gateway, or may do so.

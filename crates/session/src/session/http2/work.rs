@@ -47,6 +47,7 @@ pub(in crate::session) struct Work {
     /// Frames that come behind those.
     pub(super) out: Vec<u8>,
     /// The lanes are sorted by id, in ascending order.
+    #[expect(clippy::vec_box, reason = "a lane is large, and lanes end out of order")]
     pub(super) lanes: Vec<Box<Lane>>,
     pub(super) scheduler: Scheduler,
     /// Requests whose responses can begin. True if the connection keeps their answers.
