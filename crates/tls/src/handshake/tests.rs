@@ -34,6 +34,7 @@ impl Scene {
             pairs: vec![pair],
             profile: Profile::Intermediate,
             clients: Some(Clients::read(ca, false, None).unwrap()),
+            http2: false,
         };
         let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).unwrap();
         let shared = Acceptors::new();
