@@ -34,7 +34,7 @@ fn tree() -> Tree {
 
 fn count(server: &Server, name: &str, reason: &str) -> u64 {
     let page = connect(server).ask("/metrics").expect("the page");
-    let metrics = Metrics::parse(std::str::from_utf8(&page.body).unwrap()).unwrap();
+    let metrics = Metrics::parse(str::from_utf8(&page.body).unwrap()).unwrap();
     metrics.sum(name, &[("reason", reason)]).to_string().parse().unwrap()
 }
 

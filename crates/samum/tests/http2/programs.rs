@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
             Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
         }
         Err(_) => {
-            println!("skipped: {program} is not installed");
+            eprintln!("skipped: {program} is not installed");
             None
         }
     }
@@ -150,7 +150,7 @@ fn h2spec() -> Option<PathBuf> {
 #[test]
 fn h2spec_finds_no_fault() {
     let Some(program) = h2spec() else {
-        println!("skipped: h2spec is not installed");
+        eprintln!("skipped: h2spec is not installed");
         return;
     };
     with_both(|url, server| {

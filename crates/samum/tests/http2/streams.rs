@@ -211,7 +211,7 @@ fn the_log_and_the_metrics_have_each_stream() {
         client.frame(kind::RST_STREAM, 0, streams[2], &CANCEL.to_be_bytes()).unwrap();
         let mut sum = |name, labels: &[(&str, &str)]| {
             let page = client.ask("/metrics").unwrap();
-            let metrics = Metrics::parse(std::str::from_utf8(&page.body).unwrap()).unwrap();
+            let metrics = Metrics::parse(str::from_utf8(&page.body).unwrap()).unwrap();
             metrics.sum(name, labels).to_string()
         };
         // The numbers of a turn are shown at its end.
