@@ -56,7 +56,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// known length a part is collected. So clients that send slowly take bytes, and no process.
 ///
 /// The memory is shared out among clients. When it becomes scarce, the longest bodies of the client that has most go to
-/// files, and no request is refused. Files are shared out in the same way ([`Quota`](crate::quota::Quota)). When they
+/// files, and no request is refused. Files are shared out in the same way ([`Quota`]). When they
 /// become scarce, the client that has most gets a 503.
 #[derive(Debug)]
 pub(crate) struct Bodies {
