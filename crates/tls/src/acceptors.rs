@@ -6,9 +6,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::ServerConfig;
+use rustls::server::ClientHello;
+
 use crate::acceptor::Acceptor;
 use crate::buffers::Buffers;
+use crate::challenges::Challenges;
 use crate::counters::Counters;
+use crate::fault::Fault;
 
 /// The acceptors of listeners, by the number of the listener.
 type All = HashMap<u32, ListenerTls>;
@@ -29,6 +34,7 @@ pub struct Acceptors {
     /// Counts replacements. Each is a release, so who sees it sees the acceptors, too.
     generation: AtomicU64,
     all: Mutex<Arc<All>>,
+    challenges: Challenges,
 }
 
 /// The acceptors as one worker has them, with its counters. No lock is taken for a connection, but after a replacement.
@@ -68,6 +74,17 @@ impl Acceptors {
     pub fn replace(&self, all: HashMap<u32, ListenerTls>) {
         *self.all.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
         self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Answers these challenges of authorities from now on, and no others: names in lower case, and the SHA-256 of the
+    /// answer (RFC 8737 §3).
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::SelfSigned`](crate::Cause::SelfSigned) if a name is not ASCII, or the system has no random numbers. Then
+    /// nothing has changed.
+    pub fn set_challenges(&self, all: &[(String, [u8; 32])]) -> Result<(), Fault> {
+        self.challenges.replace(all)
     }
 
     fn all(&self) -> Arc<All> {
@@ -132,6 +149,12 @@ impl Listening {
             self.latest.replace(tls.acceptor.clone());
         }
         self.latest.borrow()
+    }
+
+    /// The settings for an authority that looks for the answer to its challenge; `None` for all other clients.
+    #[inline]
+    pub(crate) fn challenge(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        self.shared.challenges.find(hello)
     }
 
     /// The answer to a client that speaks something else than TLS: a response, if it is HTTP.

@@ -7,10 +7,11 @@
 
 use core::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::Time;
-use rustls::server::Acceptor as Hello;
-use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
+use rustls::server::{Acceptor as Hello, ClientHello};
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, ServerConfig};
 use sendfile::Handshake as _;
 use tls_record::{Cipher, Keys, Records};
 
@@ -49,7 +50,9 @@ enum State {
 
 /// What the client has chosen by its first message, and the secrets that have been made since.
 struct Choice {
-    site: usize,
+    /// The index of the site; `None` if an authority looks for the answer to a challenge, and the connection ends with
+    /// the handshake.
+    site: Option<usize>,
     server_name: Option<Box<str>>,
     secrets: Secrets,
 }
@@ -69,7 +72,7 @@ pub(crate) struct Open {
     pub(crate) established: Rc<Established>,
 }
 
-/// The handshake has failed: the connection ends.
+/// The handshake has failed, or was all that the client wanted: the connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
@@ -141,11 +144,11 @@ impl Handshake {
                         Ok(Some(_)) if !record.is_empty() => return Err(Failed),
                         Ok(Some(accepted)) => {
                             let hello = accepted.client_hello();
-                            let chosen = self.listening.acceptor.choose(&hello);
+                            let (config, site) = self.settings_for(&hello);
                             let server_name = hello.server_name().map(Into::into);
                             let secrets = Secrets::default();
-                            let choice = Choice { site: chosen.site, server_name, secrets };
-                            let step = Step::begin(&accepted, records, chosen.config);
+                            let choice = Choice { site, server_name, secrets };
+                            let step = Step::begin(&accepted, records, config);
                             return self.step(step, choice, answer);
                         }
                         Ok(None) if records.len() > HELLO_BYTES_MAX || taken == 0 => {
@@ -176,11 +179,25 @@ impl Handshake {
         }
     }
 
+    /// The settings with which the handshake goes on, and the index of the site, by the client's first message.
+    fn settings_for(&self, hello: &ClientHello<'_>) -> (Arc<ServerConfig>, Option<usize>) {
+        match self.listening.challenge(hello) {
+            Some(config) => (config, None),
+            None => {
+                let chosen = self.listening.acceptor.choose(hello);
+                (chosen.config, Some(chosen.site))
+            }
+        }
+    }
+
     /// Returns true if the next record of the client may cost much: the key exchange is not done, or the client may show a
     /// certificate. All that is left otherwise is to check a sum.
     fn is_costly(&self, chosen: &Chosen) -> bool {
         chosen.shaking.connection.negotiated_key_exchange_group().is_none()
-            || self.listening.acceptor.asks_for_certificates(chosen.choice.site)
+            || chosen
+                .choice
+                .site
+                .is_some_and(|site| self.listening.acceptor.asks_for_certificates(site))
     }
 
     /// Takes a step, or asks for it.
@@ -227,6 +244,12 @@ impl Handshake {
     fn complete(&mut self, choice: Choice, shaking: Shaking) -> Result<Box<Open>, Failed> {
         let Choice { site, server_name, secrets } = choice;
         let connection = shaking.connection;
+        let Some(site) = site else {
+            let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+            self.listening.counters.complete(self.began, is_tls13, false);
+            self.is_complete = true;
+            return Err(Failed);
+        };
         let established = Established::new(&connection, &self.listening, site, server_name);
         let is_tls13 = established.is_tls13();
         let (ExtractedSecrets { tx, rx }, _) =

@@ -28,6 +28,7 @@
 mod acceptor;
 mod acceptors;
 mod buffers;
+mod challenges;
 pub mod check;
 mod client;
 mod clients;
