@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use super::message::Span;
 use super::{
-    Access, Account, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Https, Limits,
-    Listen, Log, Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
-    UpstreamTls,
+    Access, Account, AcmeChallenge, AcmeEab, Action, Address, Fastcgi, FileRules, GatewayRules,
+    HeaderRule, Https, Limits, Listen, Log, Pattern, RequestHeader, Server, Tls, TlsClients,
+    TlsProfile, UnixSocket, UpstreamTls,
 };
 
 /// The contents of all files.
@@ -19,11 +19,28 @@ pub(super) struct Draft {
     pub(super) server_place: Option<Span>,
     /// The positions of the things that it names.
     pub(super) server_things: Vec<(Thing, Span)>,
+    pub(super) acme: AcmeDraft,
     pub(super) sites: Vec<SiteDraft>,
     /// The files to read, too.
     pub(super) includes: Vec<(String, Span)>,
     /// True if an unknown key outside all tables was probably meant as a route of a site.
     pub(super) has_wrong_route: bool,
+}
+
+/// `[acme]`, as they describe it.
+#[derive(Debug)]
+pub(super) struct AcmeDraft {
+    /// The position of `[acme]`.
+    pub(super) place: Option<Span>,
+    pub(super) directory: String,
+    pub(super) contact: Vec<String>,
+    pub(super) storage: Option<PathBuf>,
+    pub(super) challenges: Vec<AcmeChallenge>,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) agrees: bool,
+    pub(super) eab: Option<AcmeEab>,
+    /// The positions of the things that it names.
+    pub(super) things: Vec<(Thing, Span)>,
 }
 
 /// A site, as they describe it.
@@ -75,7 +92,9 @@ impl Default for ListenDraft {
 /// The table `tls` of a site.
 #[derive(Debug, Default)]
 pub(super) struct TlsDraft {
-    /// The files of the certificates, if they are right; no files if the certificate is self-signed.
+    /// True if the certificate comes by ACME.
+    pub(super) is_acme: bool,
+    /// The files of the certificates, if they are right; no files if the certificate is self-signed, or comes by ACME.
     pub(super) certificates: Option<Vec<PathBuf>>,
     /// The files of their keys, if they are right, and the position of `key`.
     pub(super) keys: Option<(Vec<PathBuf>, Span)>,
@@ -126,6 +145,10 @@ pub enum Thing {
     TlsFile(PathBuf),
     /// A host of a site.
     Host(String),
+    /// The agreement to the terms of an ACME server.
+    AcmeTerms,
+    /// The directory of the storage of certificates by ACME.
+    AcmeStorage(PathBuf),
     /// An address to listen on.
     Address(Address),
     /// The control socket.
@@ -176,11 +199,12 @@ pub(super) struct UpstreamTlsDraft {
 
 impl Draft {
     /// Says nothing but the defaults of the process.
-    pub(super) const fn new(server: Server) -> Self {
+    pub(super) fn new(server: Server) -> Self {
         Self {
             server,
             server_place: None,
             server_things: Vec::new(),
+            acme: AcmeDraft::default(),
             sites: Vec::new(),
             includes: Vec::new(),
             has_wrong_route: false,

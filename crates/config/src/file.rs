@@ -29,6 +29,9 @@ const DEPTH_MAX: usize = 8;
 /// The variable of the environment with the directory of the files of `${file:…}`, which a unit's `LoadCredential=` sets.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
+/// The variable with the directories for the state of the service, which a unit's `StateDirectory=` sets.
+const STATE: &str = "STATE_DIRECTORY";
+
 /// The things outside the files that a configuration depends on.
 pub trait Environment {
     /// The directory at which a relative path of the first file begins; an absolute path.
@@ -133,8 +136,9 @@ pub fn load(path: &Path, environment: &mut dyn Environment) -> Result<Loaded, Er
         hash: blake3::Hasher::new(),
     };
     loader.load(path, None, 0);
-    let Loader { sources, values, draft, mut notes, hash, .. } = loader;
-    let (mut config, places) = resolve::resolve(draft, &mut notes);
+    let Loader { environment, sources, values, draft, mut notes, hash, .. } = loader;
+    let state = state_directory(environment);
+    let (mut config, places) = resolve::resolve(draft, state.as_deref(), &mut notes);
     notes.conceal();
     config.secrets = core::mem::take(&mut notes.secrets);
     let (errors, warnings) = notes.into_messages(&sources);
@@ -311,6 +315,13 @@ impl Loader<'_> {
         }
         names.iter().map(|name| directory.join(name)).collect()
     }
+}
+
+/// Returns the first directory for the state of the service (systemd.exec(5), `StateDirectory=`).
+fn state_directory(environment: &dyn Environment) -> Option<PathBuf> {
+    let all = environment.variable(STATE)?.into_string().ok()?;
+    let first = all.split(':').next().filter(|first| first.starts_with('/'))?;
+    Some(first.into())
 }
 
 /// Returns the value of a variable of the environment.

@@ -5,6 +5,7 @@
 //! `keys/shared.rs`. A key of a site or a route has an entry in such a file and a member in
 //! [`draft`](super::draft). [`resolve`](super::resolve) carries its value over.
 
+mod acme;
 mod cgi;
 mod elsewhere;
 mod environment;
@@ -33,9 +34,10 @@ mod upstream_tls;
 use super::draft::Draft;
 use super::message::{Notes, Span};
 use super::node::{Node, Table};
-use super::{Rate, Route, Secrets, Server, Site, rule, suggest};
+use super::{Acme, Rate, Route, Secrets, Server, Site, rule, suggest};
 use crate::secrets::HIDDEN;
 use crate::value::quoted;
+use acme::{ACME, ACME_TITLE, EAB};
 use cgi::CGI;
 use elsewhere::Word;
 use fastcgi::FASTCGI;
@@ -269,6 +271,11 @@ pub(super) fn write_server(server: &Server, secrets: &Secrets) -> String {
     lines(SERVER, server, secrets)
 }
 
+/// Writes the lines of `[acme]`.
+pub(super) fn write_acme(acme: &Acme, secrets: &Secrets) -> String {
+    lines(ACME, acme, secrets)
+}
+
 /// Writes the lines of a site without its routes, but with what these have in common.
 pub(super) fn write_site(site: &Site, secrets: &Secrets) -> String {
     let errors = errors_text(&site.errors).map(|text| line("errors", &text, secrets));
@@ -353,6 +360,12 @@ pub(super) fn sections() -> Vec<Section> {
         section("tls", "The table `tls` of a site.", rows(TLS)),
         section("client", "The table `client` of `tls`.", rows(TLS_CLIENT)),
         section("upstream-tls", "The table `upstream-tls`.", rows(UPSTREAM_TLS)),
+        section(
+            ACME_TITLE,
+            "Certificates by ACME, for sites with `tls = \"acme\"`. docs/certificates.md shows the way to the first one.",
+            rows(ACME),
+        ),
+        section("eab", "The table `eab` of `[acme]`.", rows(EAB)),
         section("interface", "An interface, as an element of `interface`.", rows(INTERFACE)),
         section("pcap", "The table `pcap`.", rows(PCAP)),
         section("log", "The table `log`.", rows(LOG)),

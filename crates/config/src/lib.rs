@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod acme;
 mod address;
 mod draft;
 pub mod errno;
@@ -56,6 +57,7 @@ use ring::{Choice, Links};
 use sendfile::Policy;
 
 pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
+pub use acme::{Acme, AcmeChallenge, AcmeEab, acme_names};
 pub use address::{Address, Listen, UnixSocket, url};
 pub use draft::Thing;
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
@@ -81,6 +83,8 @@ pub struct Config {
     pub server: Server,
     /// The sites; at least one.
     pub sites: Vec<Site>,
+    /// The way to certificates by ACME; some if a site has them.
+    pub acme: Option<Acme>,
     /// The values that no output shows.
     pub secrets: Secrets,
 }
@@ -126,7 +130,7 @@ impl Config {
             errors: BTreeMap::new(),
             routes: vec![route],
         };
-        Self { server, sites: vec![site], secrets: Secrets::default() }
+        Self { server, sites: vec![site], acme: None, secrets: Secrets::default() }
     }
 }
 

@@ -35,6 +35,10 @@ fn hide(variables: &mut [(String, String)]) {
 
 fn write(config: &Config, secrets: &Secrets) -> String {
     let mut text = format!("[server]\n{}", keys::write_server(&config.server, secrets));
+    if let Some(acme) = &config.acme {
+        text.push_str("\n[acme]\n");
+        text.push_str(&keys::write_acme(acme, secrets));
+    }
     for site in &config.sites {
         text.push_str("\n[[site]]\n");
         text.push_str(&keys::write_site(site, secrets));

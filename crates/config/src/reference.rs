@@ -105,7 +105,7 @@ other servers of its user share the address, or a server answers at `control`.
 **Limits.** A configuration has at most 16,384 files, 64 MiB in all files together, and 8 levels of includes. At most 50 errors and 50
 warnings are shown. [limits.md](limits.md) has all limits.
 
-**Missing so far**: certificates by ACME, authentication, compression on the fly, changes of the cookies of upstreams,
+**Missing so far**: challenges in DNS and certificates for wildcards, authentication, compression on the fly, changes of the cookies of upstreams,
 regular expressions.
 "#;
 

@@ -1,14 +1,16 @@
 //! Makes a configuration of the drafts, and finds contradictions between its parts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
+use super::draft::{AcmeDraft, Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
-    Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen, LogTarget, Pattern,
-    Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, Upstream, keys, value,
+    Acme, AcmeChallenge, Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen,
+    LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, TlsFiles, Upstream,
+    acme, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -19,8 +21,12 @@ const FALLBACKS_MAX: usize = 8;
 const TLS_LISTENER: &str = "write `{ address = \"0.0.0.0:443\", tls = true }` into `listen`";
 
 /// Makes the configuration, and finds the positions of the outside things that it names. The configuration is right if
-/// the notes then have no error.
-pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Span>) {
+/// the notes then have no error. `state` is the directory for the state of the service, if the service manager names one.
+pub(super) fn resolve(
+    mut draft: Draft,
+    state: Option<&Path>,
+    notes: &mut Notes,
+) -> (Config, HashMap<Thing, Span>) {
     if draft.sites.is_empty() && !notes.has_errors() {
         notes.error(None, "there is no site to serve: add `[[site]]` with a `[[site.route]]`");
     }
@@ -34,10 +40,108 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     check_rates(&draft, notes);
     let mut told = Told { routes: draft.has_wrong_route, actions: false };
     draft.sites.iter().for_each(|site| check_routes(site, is_complete, &mut told, notes));
+    let acme = resolve_acme(&mut draft, state, notes);
     let mut places = HashMap::from_iter(draft.server_things);
+    places.extend(draft.acme.things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
-    (Config { server: draft.server, sites, secrets: Secrets::default() }, places)
+    (Config { server: draft.server, sites, acme, secrets: Secrets::default() }, places)
+}
+
+/// Makes the way to certificates by ACME, if a site has one, and names the files of these certificates.
+fn resolve_acme(draft: &mut Draft, state: Option<&Path>, notes: &mut Notes) -> Option<Acme> {
+    let is_acme = |site: &SiteDraft| site.tls.as_ref().is_some_and(|tls| tls.is_acme);
+    let Some(site) = draft.sites.iter().find(|site| is_acme(site)) else {
+        if let Some(place) = draft.acme.place
+            && !notes.has_errors()
+        {
+            notes.warning(place, "`[acme]` does nothing: no site has `tls = \"acme\"`");
+        }
+        return None;
+    };
+    let asked_at = site.tls_place.unwrap_or(site.place);
+    let place = draft.acme.place.unwrap_or(asked_at);
+    let AcmeDraft { directory, contact, storage, challenges, ca, agrees, eab, .. } = &draft.acme;
+    let storage = storage.clone().or_else(|| state.map(|state| state.join("acme")));
+    let storage = storage.unwrap_or_else(|| {
+        let text = "certificates by ACME need a directory: write `storage = \"/var/lib/samum/acme\"` into `[acme]`, or \
+                    `StateDirectory=samum` into the unit";
+        notes.error(place, text);
+        PathBuf::new()
+    });
+    let acme = Acme {
+        directory: directory.clone(),
+        contact: contact.clone(),
+        storage,
+        challenges: challenges.clone(),
+        ca: ca.clone(),
+        agrees: *agrees,
+        eab: eab.clone(),
+    };
+    let has_plain = draft.sites.iter().flat_map(|site| &site.listen).any(|(listen, _)| !listen.tls);
+    if !has_plain && acme.challenges == [AcmeChallenge::Http] {
+        let text = "no listener can answer `http-01`: write `\":80\"` into `listen`, or `tls-alpn-01` into `challenges`";
+        notes.warning(place, text);
+    }
+    for thing in [Thing::AcmeTerms, Thing::AcmeStorage(acme.storage.clone())] {
+        // A key that was written has its own position.
+        if !draft.acme.things.iter().any(|(known, _)| *known == thing) {
+            draft.acme.things.push((thing, place));
+        }
+    }
+    for site in draft.sites.iter().filter(|site| is_acme(site)) {
+        check_names(site, notes);
+    }
+    let with_acme = || draft.sites.iter().filter(|site| is_acme(site));
+    let names = with_acme().map(|site| site.hosts.iter().map(|(host, _)| &**host));
+    for names in acme::group(names).iter().filter(|names| names.len() > Acme::NAMES_MAX) {
+        let mut sites = with_acme()
+            .filter(|site| site.hosts.first().is_some_and(|(host, _)| *host == names[0]));
+        let place = sites.next().and_then(|site| site.tls_place).unwrap_or(place);
+        let text = format!(
+            "a certificate by ACME has {} names at most, and the sites with the first host `{}` have {}: divide them into \
+             several sites",
+            Acme::NAMES_MAX,
+            names[0],
+            names.len()
+        );
+        notes.error(place, text);
+    }
+    for site in draft.sites.iter_mut().filter(|site| is_acme(site)) {
+        if let (Some(tls), Some((first, _))) = (&mut site.tls, site.hosts.first()) {
+            tls.pairs = vec![TlsFiles::new(Acme::file(&acme.storage, first), None)];
+        }
+    }
+    Some(acme)
+}
+
+/// Checks that an authority can issue a certificate for the hosts of a site.
+fn check_names(site: &SiteDraft, notes: &mut Notes) {
+    let Some((first, place)) = site.hosts.first() else {
+        let text = "`tls = \"acme\"` needs `hosts`: they are the names in the certificate";
+        return notes.error(site.tls_place.unwrap_or(site.place), text);
+    };
+    if first.len() > Acme::FIRST_NAME_BYTES_MAX {
+        let text = format!(
+            "the first host of a site with `tls = \"acme\"` has {} characters at most: write a shorter one first",
+            Acme::FIRST_NAME_BYTES_MAX
+        );
+        notes.error(*place, text);
+    }
+    for (host, place) in &site.hosts {
+        if host.starts_with("*.") {
+            let text = "a certificate for a wildcard needs a challenge in DNS, which samum does not do: list the names, or name \
+                        the files of a certificate that another program gets";
+            notes.error(*place, text);
+        } else if is_address(host) {
+            notes.error(*place, "a certificate by ACME is for names, and not for addresses: leave it out, or make it another site");
+        }
+    }
+}
+
+/// Returns true if a host is an address.
+fn is_address(host: &str) -> bool {
+    host.starts_with('[') || host.parse::<core::net::Ipv4Addr>().is_ok()
 }
 
 /// Notes the first position of each thing that a site names.
@@ -266,7 +370,7 @@ fn check_certificates(
             let (name, address) = (site.shown_name(), &listen.address);
             let text = format!(
                 "the site `{name}` has no certificate for {address}: add `tls = {{ certificate = \"FILE\", key = \"FILE\" }}` \
-                 to the site, or `tls = \"self-signed\"` for a test"
+                 to the site, `tls = \"acme\"`, or `tls = \"self-signed\"` for a test"
             );
             notes.error(*place, text);
         }

@@ -10,6 +10,8 @@ pub struct Tls {
     /// The files of the certificates and their keys, in the order of the configuration; each certificate once. If there
     /// are none, the server makes a self-signed certificate in memory.
     pub pairs: Vec<TlsFiles>,
+    /// True if the certificate comes by ACME. Its file is the only pair, and may be missing: then it was not issued yet.
+    pub is_acme: bool,
     /// The versions of TLS and the algorithms that clients may use.
     pub profile: TlsProfile,
     /// The demands on certificates of clients. By default clients are not asked for certificates.

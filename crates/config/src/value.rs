@@ -38,6 +38,8 @@ const HSTS_SECONDS_MAX: u64 = 3650 * DAY;
 
 /// The word for a certificate that the server makes in memory.
 pub(super) const SELF_SIGNED: &str = "self-signed";
+/// The word for a certificate that the server gets by ACME.
+pub(super) const ACME: &str = "acme";
 
 /// The maximum length of the name of an interface (`IFNAMSIZ` without the terminating zero).
 const INTERFACE_BYTES_MAX: usize = 15;
@@ -282,8 +284,11 @@ pub(super) fn account(text: &str) -> Result<Account, String> {
 ///
 /// A sentence for the operator.
 pub fn tls(text: &str) -> Result<Tls, String> {
-    if is_self_signed(text)? {
+    if text == SELF_SIGNED {
         return Ok(Tls::default());
+    }
+    if text == ACME {
+        return Err("certificates by ACME need `hosts` and `[acme]` of a configuration file (docs/certificates.md)".to_owned());
     }
     let files: Vec<_> = text.split(',').collect();
     let pair = match files[..] {
@@ -300,14 +305,28 @@ pub fn tls(text: &str) -> Result<Tls, String> {
     Ok(Tls { pairs: vec![pair], ..Tls::default() })
 }
 
-/// Returns whether a text is the word for a self-signed certificate, and not the path of a file.
-pub(super) fn is_self_signed(text: &str) -> Result<bool, String> {
-    if text == "acme" {
-        return Err("samum does not get certificates by ACME yet: name the files of a certificate and of its key, which \
-                    certbot or lego can renew"
-            .to_owned());
+/// Reads a URL with `https`.
+pub(super) fn https_url(text: &str) -> Result<String, String> {
+    let rest =
+        text.strip_prefix("https://").filter(|rest| !rest.is_empty() && !rest.starts_with('/'));
+    match rest {
+        Some(rest) if rest.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.to_owned()),
+        _ => Err("expected a URL with `https`, such as `https://ca.example/directory`".to_owned()),
     }
-    Ok(text == SELF_SIGNED)
+}
+
+/// Reads an address of electronic mail.
+pub(super) fn mail(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("mailto:").unwrap_or(text);
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b',' | b'?' | b'<' | b'>');
+    match address.split_once('@') {
+        Some((name, host))
+            if !name.is_empty() && !host.is_empty() && address.bytes().all(is_plain) =>
+        {
+            Ok(address.to_owned())
+        }
+        _ => Err("expected an address such as `admin@example.org`".to_owned()),
+    }
 }
 
 /// Reads the name of a file in a directory.
@@ -804,7 +823,7 @@ mod tests {
         for bad in ["", ",", "a,", ",b", "a,b,c"] {
             assert!(tls(bad).unwrap_err().contains("expected CERT,KEY"), "{bad}");
         }
-        assert!(tls("acme").unwrap_err().contains("ACME yet"));
+        assert!(tls("acme").unwrap_err().contains("`[acme]` of a configuration file"));
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             // A disk may be mounted later.
             Thing::Links(_) => Ok(()),
             // `Reading` reads them, because a certificate and its key are read together. Nothing is looked up for a host.
-            Thing::TlsFile(_) | Thing::Host(_) => Ok(()),
+            Thing::TlsFile(_) | Thing::AcmeTerms | Thing::AcmeStorage(_) | Thing::Host(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {

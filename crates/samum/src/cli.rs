@@ -907,7 +907,7 @@ mod tests {
             assert_eq!(site.tls.is_some(), arguments.contains("--tls"), "{arguments}");
         }
         for (arguments, expected) in [
-            ("--tls acme", "certificates by ACME yet"),
+            ("--tls acme", "`[acme]` of a configuration file"),
             ("--tls a,b,c", "expected CERT,KEY"),
             ("--tls a --tls b", "cannot be used multiple times"),
         ] {

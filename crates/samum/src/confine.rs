@@ -119,7 +119,10 @@ impl Confinement {
         let files: Vec<_> = loaded.files().map(whole).collect();
         let temporary = std::env::temp_dir();
         let control = self.control.as_deref();
-        let roots = needs_system_roots(&loaded.config).then(system_roots);
+        let acme = loaded.config.acme.as_ref();
+        let needs_roots =
+            needs_system_roots(&loaded.config) || acme.is_some_and(|it| it.ca.is_none());
+        let roots = needs_roots.then(system_roots);
         let roots = roots.as_deref();
         let process = Process { files: &files, control, temporary: &temporary, roots };
         let mut uses = uses::uses(&loaded.config, &process);

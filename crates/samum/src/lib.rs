@@ -20,6 +20,7 @@
 mod account;
 mod activation;
 mod certificates;
+mod challenges;
 pub mod check;
 pub mod cli;
 mod confine;
@@ -34,6 +35,7 @@ pub mod explain;
 mod follow;
 mod guard;
 pub mod handler;
+mod keeper;
 mod listen;
 mod machine;
 mod memory;

@@ -18,10 +18,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, system_roots};
 use crate::confine::Confinement;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
+use crate::keeper::{self, Keeper};
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
 use crate::serving::Snapshot;
 use crate::shares::Room;
@@ -79,6 +80,7 @@ pub(crate) struct Reloader {
     pub(crate) waiting_max: usize,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) certificates: Arc<Certificates>,
+    pub(crate) keeper: Arc<Keeper>,
     pub(crate) confinement: Confinement,
     /// Earlier configurations that some requests may still use. The last reference is dropped here: to free 100,000
     /// routes takes milliseconds, for which no worker may stop.
@@ -171,6 +173,7 @@ impl Reloader {
     fn load(&mut self) -> Result<(String, Vec<String>), String> {
         let loaded = (self.source)().map_err(text_of)?;
         self.confinement.check(&loaded)?;
+        keeper::make_storage(&loaded, None)?;
         let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
         let next = Arc::new(self.served.successor_with_tls(&loaded.config, &reading.upstreams)?);
         self.room.check(&self.served, &next)?;
@@ -189,6 +192,7 @@ impl Reloader {
         let replaced = self.replace(&next, roots, logs, listeners);
         replaced.inspect_err(|_| before.iter().for_each(Former::restore))?;
         shown.complete();
+        self.keeper.keep(&loaded.config, &system_roots());
         said.iter().for_each(|text| say(text));
         let Loaded { config, digest, warnings, .. } = loaded;
         let warnings = warnings.iter().chain(&doubts).map(ToString::to_string);

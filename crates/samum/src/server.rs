@@ -27,6 +27,7 @@ use crate::control::Workers;
 use crate::control_socket::Commands;
 use crate::exit::{exit, let_go};
 use crate::follow::{Root, Roots};
+use crate::keeper::{self, Keeper};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Current, Reloader, Reply, Source, summary};
 use crate::serving::Snapshot;
@@ -117,6 +118,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
     snapshot.resolve_names()?;
 
     let acceptors = Acceptors::new();
+    let (challenges, answering) = (snapshot.challenges(), Arc::clone(&acceptors));
     let shared = Shared::new(&server, &snapshot, &roots, shares, page_cache, &acceptors);
     let metrics = Arc::clone(&shared.metrics);
     metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
@@ -145,6 +147,10 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
     let listeners = snapshot.listeners().to_vec();
     let current = Arc::new(Mutex::new(Current { listeners, is_replaced: false }));
     let kept = Arc::clone(&current);
+    let seen = Arc::clone(&current);
+    let is_replaced = move || seen.lock().unwrap_or_else(PoisonError::into_inner).is_replaced;
+    let keeper = Keeper::new(challenges, answering, is_replaced);
+    keeper.keep(&loaded.config, &certificates::system_roots());
     let elders = Arc::new(Elders::default());
     let (control_path, control) = control.unzip();
     let shown_control = control_path.as_ref().zip(control.as_ref());
@@ -188,6 +194,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
                 waiting_max: shares.waiting_max(),
                 metrics,
                 certificates,
+                keeper,
                 confinement,
                 before: Vec::new(),
             };
@@ -355,6 +362,8 @@ fn prepare(
     texts.extend(said);
     let control = control_path(server.control.as_deref(), is_replaceable || has_interfaces);
     control.as_ref().inspect(|(path, _)| control_socket::make_directory(path, user.as_ref()));
+
+    keeper::make_storage(loaded, user.as_ref())?;
 
     // Before this line the server has the rights of the start, after it those of `user`, within `confine`. No thread and
     // no ring may exist yet: a thread inherits both from the thread that starts it.

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use http::{FieldSection, Head, Status};
 
+use crate::challenges::Challenges;
 use crate::guard::Guard;
 use config::redirect::Redirects;
 use config::route::RouteId;
@@ -101,6 +102,11 @@ impl Serving {
     #[inline]
     pub(crate) fn has_scheme_rules(&self) -> bool {
         self.snapshot.has_scheme_rules
+    }
+
+    /// The challenges of authorities that are answered.
+    pub(crate) fn challenges(&self) -> &Challenges {
+        &self.snapshot.challenges
     }
 
     /// The certificates that clients of a site may have, if they are asked for one.

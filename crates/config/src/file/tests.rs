@@ -19,6 +19,8 @@ use crate::{
     Variable, value,
 };
 
+mod acme;
+
 /// Files in memory.
 struct Fake(BTreeMap<PathBuf, Vec<u8>>);
 
@@ -501,15 +503,13 @@ fn mistakes_are_explained() {
         ),
         (routes("redirect = '/a/{http.request.uri}'"), "no variables such as `{http.request.uri}`"),
         // TLS.
-        (site("tls = 'acme'"), "2:7: error: samum does not get certificates by ACME yet: name"),
-        (site("tls = { certificate = 'acme' }"), "certificates by ACME yet"),
         (
             site("tls = '/x.pem'"),
-            "2:7: error: expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`",
+            "2:7: error: expected `acme`, `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`",
         ),
         (
             site("tls = true"),
-            "expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`, found true",
+            "expected `acme`, `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`, found true",
         ),
         (site("tls = {}"), "`tls` needs the key `certificate`"),
         (site("tls = { certificate = [] }"), "2:23: error: expected at least one path"),
@@ -542,7 +542,7 @@ fn mistakes_are_explained() {
                 "listen = [':80', { address = ':443', tls = true }, { address = '[::]:443', tls = true }]",
             ),
             "2:18: error: the site `default` has no certificate for 0.0.0.0:443: add `tls = { certificate = \"FILE\", \
-             key = \"FILE\" }` to the site, or `tls = \"self-signed\"` for a test",
+             key = \"FILE\" }` to the site, `tls = \"acme\"`, or `tls = \"self-signed\"` for a test",
         ),
         (site("https = 'force'"), "2:9: error: expected `allow` or `redirect`"),
         (site("https = true"), "2:9: error: expected `allow` or `redirect`, found true"),
@@ -1175,6 +1175,7 @@ fn certificates_have_their_keys() {
         let text = to_toml(&Config {
             server: Server::default(),
             sites: vec![site.clone()],
+            acme: None,
             secrets: Secrets::default(),
         });
         assert!(text.contains(&format!("\ntls = {printed}\n")), "{text}");
@@ -1243,6 +1244,7 @@ fn a_site_says_what_becomes_of_requests_without_tls() {
         let text = to_toml(&Config {
             server: Server::default(),
             sites: vec![site.clone()],
+            acme: None,
             secrets: Secrets::default(),
         });
         assert!(text.contains(&format!("\nhsts = {printed}\n")), "{text}");
@@ -1329,6 +1331,18 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "upstream-tls" => {
             let needed = if name == "key" { "certificate = 'x', " } else { "" };
             with_route(&format!("proxy = 'https://a'\nupstream-tls = {{ {needed}{line} }}"))
+        }
+        "[acme]" | "eab" => {
+            let storage = if name == "storage" { "" } else { "storage = '/s'\n" };
+            let line = match (section, name) {
+                ("eab", "id") => format!("eab = {{ key-file = 'x', {line} }}"),
+                ("eab", _) => format!("eab = {{ id = 'x', {line} }}"),
+                _ => line.to_owned(),
+            };
+            format!(
+                "[acme]\n{storage}{line}\n[[site]]\nhosts = ['a.example']\ntls = 'acme'\n\
+                 listen = [{{ address = ':443', tls = true }}]\n[[site.route]]\nfiles = 'x'\n"
+            )
         }
         "tls" | "client" => {
             let listen = "listen = [{ address = ':443', tls = true }]";
@@ -1729,6 +1743,7 @@ fn tls() -> impl Strategy<Value = Tls> {
     let client = client.prop_map(|(ca, require, crl)| TlsClients { ca, require, crl });
     let profile = prop_oneof![Just(TlsProfile::Modern), Just(TlsProfile::Intermediate)];
     (pairs, profile, option::of(client)).prop_map(|(pairs, profile, client)| Tls {
+        is_acme: false,
         pairs,
         profile,
         client,
@@ -1906,7 +1921,7 @@ proptest! {
 
     #[test]
     fn what_is_printed_means_the_same(server in server(), sites in sites()) {
-        let config = Config { server, sites, secrets: Secrets::default() };
+        let config = Config { server, sites, acme: None, secrets: Secrets::default() };
         let text = to_toml(&config);
         let read = match load_text(&text) {
             Ok(loaded) => {

@@ -33,6 +33,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("directory_index", &["index"]),
     ("disable_symlinks", &["symlinks"]),
     ("document_root", &["files"]),
+    ("email", &["contact"]),
     ("error_page", &["errors"]),
     ("expires", &["headers"]),
     ("fail_duration", &["fail-timeout"]),
@@ -130,7 +131,8 @@ const KEYS: &[(&str, &[&str])] = &[
 ];
 
 const ACCOUNT: &str = "use `user = \"USER:GROUP\"`";
-const ACME: &str = "there is no ACME yet: certbot or lego can write the files of `tls`, whose changes are seen within seconds";
+const ACME: &str =
+    "write `tls = \"acme\"` into the site, and a section `[acme]` with `agree-terms = true`";
 const AUTHENTICATION: &str = "there is no authentication yet";
 const CACHE: &str = "responses of upstreams are not cached";
 const COMPRESSION: &str =
@@ -154,7 +156,6 @@ const VARIABLES: &str =
 
 const MISSING: &[(&str, &str)] = &[
     ("[server].group", ACCOUNT),
-    ("acme", ACME),
     ("aio", NEEDLESS),
     ("auth", AUTHENTICATION),
     ("auth_basic", AUTHENTICATION),
@@ -172,7 +173,6 @@ const MISSING: &[(&str, &str)] = &[
     ("curves", PROFILE),
     ("daemon", "the server stays in the foreground: a unit or a container starts it"),
     ("directio", NEEDLESS),
-    ("email", ACME),
     ("encode", COMPRESSION),
     ("error_log", STDERR),
     ("fastcgi_cache", CACHE),

@@ -79,7 +79,7 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
     },
     Key {
         name: "tls",
-        kind: "table, or `self-signed`",
+        kind: "table, `acme`, or `self-signed`",
         default: "none",
         example: r#"{ certificate = "/etc/ssl/example.org.pem", key = "/etc/ssl/example.org.key" }"#,
         doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no \
@@ -88,7 +88,8 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
               answered 421 if the two sites differ in certificates, `profile` or `client`. Programs and applications \
               get `SSL_PROTOCOL`, `SSL_CIPHER` and `SSL_SERVER_NAME` of the handshake. `self-signed` is a \
               certificate that the server makes in memory, for tests: browsers warn of it. Files are read again when \
-              they change. samum does not get certificates by ACME yet; certbot and lego do.",
+              they change. `acme` is a certificate for all `hosts` that the server gets and renews by itself (`[acme]`); \
+              until the first one has come, a self-signed one is shown.",
         read: read_tls,
         write: |site| site.tls.as_ref().map(tls_text),
     },
@@ -103,7 +104,7 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
               the port of the first address with `tls = true`, unless the port is 443. If a proxy of \
               `trusted-proxies` reports the scheme, that scheme counts, and the URL has no port. A proxy that speaks \
               TLS has to report the scheme: otherwise its clients are redirected again and again. Files in \
-              `/.well-known/acme-challenge/` are sent without TLS, too.",
+              `/.well-known/acme-challenge/` are sent without TLS, too, for other programs that get certificates.",
         read: |site, node, notes| {
             site.https_place = Some(node.place);
             set(&mut site.https, node.choice::<Https>(notes));

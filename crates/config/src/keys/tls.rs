@@ -14,16 +14,19 @@ use crate::{Tls, TlsClients, TlsFiles, TlsProfile};
 pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
     Key {
         name: "certificate",
-        kind: "path, list of paths, or `self-signed`",
+        kind: "path, list of paths, `acme`, or `self-signed`",
         default: "none; it is needed",
         example: r#""/etc/ssl/example.org.pem""#,
         doc: "The file of the certificate, in the format PEM, with the other certificates of its chain behind it. A \
               list has several files, for different hosts or with different kinds of keys (ECDSA beside RSA). \
-              `self-signed` is a certificate that the server makes in memory.",
-        read: |draft, node, notes| match node.as_text().map(value::is_self_signed) {
-            Some(Ok(true)) => draft.certificates = Some(Vec::new()),
-            Some(Err(why)) => notes.error(node.place, why),
-            Some(Ok(false)) | None => {
+              `acme` is a certificate for the `hosts` of the site that the server gets by itself (`[acme]`). `self-signed` is a \
+              certificate that the server makes in memory.",
+        read: |draft, node, notes| match node.as_text() {
+            Some(text @ (value::SELF_SIGNED | value::ACME)) => {
+                draft.is_acme = text == value::ACME;
+                draft.certificates = Some(Vec::new());
+            }
+            _ => {
                 draft.certificates = read_files(draft, node, notes);
                 if let Some(twice) = draft.certificates.as_deref().and_then(value::repeated) {
                     notes.error(node.place, format!("{} is listed twice", twice.display()));
@@ -31,6 +34,7 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
             }
         },
         write: |tls| match &tls.pairs[..] {
+            _ if tls.is_acme => Some(quoted(value::ACME)),
             [] => Some(quoted(value::SELF_SIGNED)),
             pairs => Some(files_text(pairs.iter().map(|files| &*files.certificate))),
         },
@@ -48,7 +52,7 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         write: |tls| {
             let keys =
                 tls.pairs.iter().map(|files| files.key.as_ref().unwrap_or(&files.certificate));
-            let is_said = tls.pairs.iter().any(|files| files.key.is_some());
+            let is_said = !tls.is_acme && tls.pairs.iter().any(|files| files.key.is_some());
             is_said.then(|| files_text(keys.map(PathBuf::as_path)))
         },
     },
@@ -128,7 +132,7 @@ pub(super) const TLS_CLIENT: &[Key<TlsDraft, TlsClients>] = &[
     },
 ];
 
-/// Reads the TLS of a site: a table, or the word for a self-signed certificate.
+/// Reads the TLS of a site: a table, or the word for a certificate without files of the operator.
 pub(super) fn read_tls(site: &mut SiteDraft, node: Node<'_>, notes: &mut Notes) {
     site.tls_place = Some(node.place);
     let mut draft = TlsDraft::default();
@@ -136,7 +140,9 @@ pub(super) fn read_tls(site: &mut SiteDraft, node: Node<'_>, notes: &mut Notes) 
         let Some(table) = node.table(notes) else { return };
         read_keys_with(&mut draft, TLS, "tls", &["certificate"], table, notes);
     } else {
-        draft.certificates = node.text_or(TLS_VALUE, word, notes);
+        let text = node.text_or(TLS_VALUE, word, notes);
+        draft.is_acme = text == Some(value::ACME);
+        draft.certificates = text.map(|_| Vec::new());
     }
     site.things.append(&mut draft.places);
     site.tls = tls_of(draft, notes);
@@ -144,28 +150,33 @@ pub(super) fn read_tls(site: &mut SiteDraft, node: Node<'_>, notes: &mut Notes) 
 
 /// The text of the TLS of a site: the word, if it says all.
 pub(super) fn tls_text(tls: &Tls) -> String {
-    if *tls == Tls::default() { quoted(value::SELF_SIGNED) } else { inline_text(TLS, tls) }
+    let without_files = Tls { pairs: Vec::new(), is_acme: false, ..tls.clone() };
+    match tls {
+        _ if tls.is_acme && without_files == Tls::default() => quoted(value::ACME),
+        _ if *tls == Tls::default() => quoted(value::SELF_SIGNED),
+        _ => inline_text(TLS, tls),
+    }
 }
 
 /// The values of `tls`.
-const TLS_VALUE: &str = "`self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`";
+const TLS_VALUE: &str =
+    "`acme`, `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`";
 
-/// Reads the word for a self-signed certificate, which has no files.
-fn word(text: &str) -> Result<Vec<PathBuf>, String> {
-    if value::is_self_signed(text)? {
-        return Ok(Vec::new());
-    }
-    Err(format!("expected {TLS_VALUE}"))
+/// Reads the word for a certificate whose files are not named.
+fn word(text: &str) -> Result<&'static str, String> {
+    let words = [value::ACME, value::SELF_SIGNED];
+    let found = words.into_iter().find(|word| *word == text);
+    found.ok_or_else(|| format!("expected {TLS_VALUE}"))
 }
 
 /// Puts each certificate together with its key; `None` if the certificates were wrong.
 fn tls_of(draft: TlsDraft, notes: &mut Notes) -> Option<Tls> {
-    let TlsDraft { certificates, keys, profile, client, .. } = draft;
+    let TlsDraft { certificates, keys, profile, client, is_acme, .. } = draft;
     let certificates = certificates?;
     let mut keys = match keys {
         Some((_, place)) if certificates.is_empty() => {
-            let text = "a self-signed certificate has a key of its own: leave `key` out";
-            notes.error(place, text);
+            let kind = if is_acme { "a certificate by ACME" } else { "a self-signed certificate" };
+            notes.error(place, format!("{kind} has a key of its own: leave `key` out"));
             return None;
         }
         Some((keys, place)) if keys.len() != certificates.len() => {
@@ -180,7 +191,7 @@ fn tls_of(draft: TlsDraft, notes: &mut Notes) -> Option<Tls> {
     .into_iter();
     let pair = |certificate| TlsFiles::new(certificate, keys.next());
     let pairs = certificates.into_iter().map(pair).collect();
-    Some(Tls { pairs, profile, client })
+    Some(Tls { pairs, is_acme, profile, client })
 }
 
 /// Reads a path, and notes its position.

@@ -1,5 +1,6 @@
 //! The keys outside all tables.
 
+use super::acme::{ACME, ACME_TITLE};
 use super::server::SERVER;
 use super::site::read_site;
 use super::{Key, SERVER_TITLE, read_keys};
@@ -41,6 +42,23 @@ pub(super) const TOP: &[Key<Draft, ()>] = &[
                     read_keys(draft, SERVER, SERVER_TITLE, table, notes);
                 }
                 Some(other) => notes.error_beside(node.place, "another file has `[server]`", other),
+            }
+        },
+        write: |()| None,
+    },
+    Key {
+        name: "acme",
+        kind: "table",
+        default: "none",
+        example: "{ agree-terms = true }",
+        doc: "The way to certificates by ACME, in one of the files.",
+        read: |draft, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            match draft.acme.place.replace(node.place) {
+                None => {
+                    read_keys(&mut draft.acme, ACME, ACME_TITLE, table, notes);
+                }
+                Some(other) => notes.error_beside(node.place, "another file has `[acme]`", other),
             }
         },
         write: |()| None,

@@ -11,6 +11,7 @@ use super::item::{Item, Read, Value};
 use super::plan::{self, Shown, Site};
 use super::text;
 use super::upstreams::{self, UpstreamSettings};
+use crate::keeper;
 use config::file::{Errors, Loaded};
 use config::{Config, Message, Thing, TlsProfile};
 
@@ -59,10 +60,14 @@ impl Reading {
     /// All errors of the files, with their lines.
     pub(super) fn new(loaded: &Loaded, before: &Before, now: i64) -> Result<Self, Errors> {
         let mut reading = Self { sites: plan::sites(&loaded.config), ..Self::default() };
-        let mut errors = Vec::new();
+        let mut errors = keeper::check(loaded, &upstreams::system_roots());
         for index in 0..reading.sites.len() {
             for item in items(&reading.sites[index]) {
                 let Entry::Vacant(entry) = reading.items.entry(item) else { continue };
+                let site = &reading.sites[index];
+                let waits = is_acme(site) && matches!(entry.key(), Item::Pair(_));
+                // A file that is written meanwhile has other marks at the next look.
+                let marks = if waits { entry.key().marks() } else { Vec::new() };
                 match entry.key().read() {
                     Ok(mut read) => {
                         let pair = before.pairs.get(entry.key());
@@ -75,6 +80,9 @@ impl Reading {
                             reading.warnings.push(loaded.warning(&thing(entry.key()), &why));
                         }
                         let warnings = read.warnings(now).into_iter();
+                        // Its renewal is not the operator's.
+                        let warnings =
+                            warnings.filter(|it| !waits || !matches!(it, Warning::Expires { .. }));
                         let warnings = warnings.map(|it| match &it {
                             Warning::OpenKey { path, .. } => {
                                 loaded.warning(&Thing::TlsFile(path.clone()), &it.to_string())
@@ -83,6 +91,26 @@ impl Reading {
                         });
                         reading.warnings.extend(warnings);
                         entry.insert(read);
+                    }
+                    // The certificate was not issued yet, or its file is damaged; the next one replaces it.
+                    Err(problem) if waits => {
+                        let shown = before.pairs.get(entry.key());
+                        let shown = shown.filter(|pair| text::is_valid(pair, now)).cloned();
+                        let is_missing = marks.iter().all(Option::is_none);
+                        let pair = shown.map_or_else(
+                            || {
+                                let why = (!is_missing).then_some(&*problem.text);
+                                reading.said.push(text::waiting(&site.name, why));
+                                self_signed(site, &before.made, now).map(|(pair, _)| pair)
+                            },
+                            Ok,
+                        );
+                        match pair {
+                            Ok(pair) => {
+                                entry.insert(Read::standing_in(pair, marks));
+                            }
+                            Err(why) => errors.extend(Errors::from(why).0),
+                        }
                     }
                     Err(problem) => {
                         let thing = problem.path.map_or_else(|| thing(entry.key()), Thing::TlsFile);
@@ -116,16 +144,10 @@ impl Reading {
         if !is_self_signed(site) || self.made.contains_key(&site.hosts) {
             return Ok(());
         }
-        let is_good = |pair: &&Arc<Pair>| pair.not_after() - now >= EXPIRY_DAYS * 24 * 60 * 60;
-        let pair = match before.get(&site.hosts).filter(is_good) {
-            Some(pair) => Arc::clone(pair),
-            None => {
-                let pair = Pair::self_signed(&site.hosts, now);
-                let pair = pair.map_err(|fault| format!("{}: {fault}", site.name))?;
-                self.said.push(text::self_signed(&site.name, &pair));
-                Arc::new(pair)
-            }
-        };
+        let (pair, is_new) = self_signed(site, before, now)?;
+        if is_new {
+            self.said.push(text::self_signed(&site.name, &pair));
+        }
         self.made.insert(site.hosts.clone(), pair);
         Ok(())
     }
@@ -136,7 +158,9 @@ impl Reading {
             let Warning::NotCovered { host } = &warning else { return None };
             Some(loaded.warning(&Thing::Host(host.clone()), &warning.to_string()))
         };
-        for site in self.sites.iter().filter(|site| items(site).next().is_some()) {
+        // An authority is asked for all hosts of its sites.
+        let has_files = |site: &&Site| !is_acme(site) && items(site).next().is_some();
+        for site in self.sites.iter().filter(has_files) {
             self.warnings.extend(self.uncovered_hosts(site).into_iter().filter_map(of_host));
         }
     }
@@ -180,8 +204,18 @@ impl Reading {
 
     /// Sentences about hosts of the sites that have an item, if none of their certificates is valid for them.
     pub(super) fn uncovered(&self, item: &Item) -> Vec<String> {
-        let warnings = self.sites_of(item).flat_map(|site| self.uncovered_hosts(site));
+        let sites = self.sites_of(item).filter(|site| !is_acme(site));
+        let warnings = sites.flat_map(|site| self.uncovered_hosts(site));
         warnings.map(|warning| warning.to_string()).collect()
+    }
+
+    /// Warnings about an item that was read again. The renewal of a certificate by ACME is not the operator's.
+    pub(super) fn warnings(&self, item: &Item, read: &Read, now: i64) -> Vec<Warning> {
+        let mut warnings = read.warnings(now);
+        if self.sites_of(item).any(is_acme) {
+            warnings.retain(|it| !matches!(it, Warning::Expires { .. }));
+        }
+        warnings
     }
 
     fn sites_of(&self, item: &Item) -> impl Iterator<Item = &Site> {
@@ -202,7 +236,11 @@ impl Reading {
                 lines.push(text::not_made_yet(&site.name));
                 continue;
             }
-            lines.extend(self.pairs(site).iter().map(|pair| text::certificate(&site.name, pair)));
+            lines.extend(self.pairs(site).iter().map(|pair| match pair.path() {
+                // It stands in for one that was not issued yet.
+                None => text::not_issued_yet(&site.name),
+                Some(_) => text::certificate(&site.name, pair),
+            }));
         }
         lines.extend(upstreams::describe(config));
         lines
@@ -222,6 +260,22 @@ pub(super) fn has(site: &Site, item: &Item) -> bool {
         Item::Pair(files) => tls.pairs.contains(files),
         Item::Clients(clients) => tls.client.as_ref() == Some(clients),
     })
+}
+
+/// Returns the self-signed pair of a site: one of before that is good for a while, or a new one (true).
+fn self_signed(site: &Site, before: &Made, now: i64) -> Result<(Arc<Pair>, bool), String> {
+    let is_good = |pair: &&Arc<Pair>| pair.not_after() - now >= EXPIRY_DAYS * 24 * 60 * 60;
+    if let Some(pair) = before.get(&site.hosts).filter(is_good) {
+        return Ok((Arc::clone(pair), false));
+    }
+    let pair = Pair::self_signed(&site.hosts, now);
+    let pair = pair.map_err(|fault| format!("{}: {fault}", site.name))?;
+    Ok((Arc::new(pair), true))
+}
+
+/// Returns true if the certificate of a site comes by ACME.
+fn is_acme(site: &Site) -> bool {
+    site.tls.as_ref().is_some_and(|tls| tls.is_acme)
 }
 
 fn is_self_signed(site: &Site) -> bool {

@@ -156,7 +156,7 @@ impl Certificates {
         let mut before = Vec::new();
         for (item, read) in fresh {
             lines.push(renewed(reading, &item, &read));
-            lines.extend(read.warnings(now()).iter().map(ToString::to_string));
+            lines.extend(reading.warnings(&item, &read, now()).iter().map(ToString::to_string));
             let replaced = reading.items.insert(item.clone(), read);
             before.extend(replaced.map(|replaced| (item, replaced)));
         }
@@ -196,6 +196,10 @@ fn renewed(reading: &Reading, item: &Item, read: &Read) -> String {
     match &read.value {
         Value::Pair(pair) if before.is_some_and(|before| before.digest() == pair.digest()) => {
             text::read_again(&sites, pair)
+        }
+        // Only a certificate that took the place of this one is in no file.
+        Value::Pair(pair) if before.is_some_and(|before| before.path().is_none()) => {
+            text::came(&sites, pair)
         }
         Value::Pair(pair) => text::renewed(&sites, pair),
         Value::Clients(_) => text::clients_renewed(&sites),

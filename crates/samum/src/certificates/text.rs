@@ -30,6 +30,29 @@ pub(super) fn not_made_yet(site: &str) -> String {
     )
 }
 
+/// A self-signed certificate that takes the place of one that was not issued yet, or whose file is damaged.
+pub(super) fn waiting(site: &str, why: Option<&str>) -> String {
+    let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+    format!(
+        "{site} has no certificate by ACME yet{why}: a self-signed one is shown until it has come, and browsers warn of that"
+    )
+}
+
+/// The line of a check about a certificate that was not issued yet.
+pub(super) fn not_issued_yet(site: &str) -> String {
+    format!(
+        "{site} gets a certificate by ACME when the server runs; until then it shows a self-signed one"
+    )
+}
+
+/// A certificate that was issued, and takes the place of a self-signed one.
+pub(super) fn came(sites: &str, pair: &Pair) -> String {
+    let (issuer, day) = (pair.issuer(), day(pair.not_after()));
+    let line =
+        format!("the certificate of {sites} has come, issued by {issuer}; it expires on {day}");
+    config::text::plain(&line).into_owned()
+}
+
 /// The line of a check about a certificate: what clients see.
 pub(super) fn certificate(site: &str, pair: &Pair) -> String {
     let (algorithm, issuer, fingerprint) = (pair.algorithm(), pair.issuer(), pair.fingerprint());

@@ -62,7 +62,7 @@ pub(super) struct Process<'a> {
     pub(super) control: Option<&'a Path>,
     /// The system's directory for temporary files.
     pub(super) temporary: &'a Path,
-    /// The file of the system's authorities, if upstreams are verified by them.
+    /// The file of the system's authorities, if upstreams or an ACME server are verified by them.
     pub(super) roots: Option<&'a Path>,
 }
 
@@ -84,6 +84,13 @@ pub(super) fn uses(config: &Config, process: &Process<'_>) -> Vec<Use> {
     }
     if let Some(capture) = &config.server.capture {
         all.itself(None, directory_of(&capture.file), Access::WRITE | Access::MAKE);
+    }
+    if let Some(acme) = &config.acme {
+        let access = Access::READ | Access::WRITE | Access::MAKE;
+        all.itself(Some(Thing::AcmeStorage(acme.storage.clone())), &acme.storage, access);
+        let key = acme.eab.as_ref().map(|eab| &eab.key_file);
+        acme.ca.iter().chain(key).for_each(|file| all.around(None, file, Access::READ));
+        all.resolver();
     }
     for site in &config.sites {
         for listen in &site.listen {
@@ -175,11 +182,16 @@ impl List {
         }
         let mut servers = action.upstream().into_iter().flat_map(|upstream| &upstream.servers);
         if servers.any(|server| matches!(server.address, ServerAddress::Host(..))) {
-            for file in RESOLVER {
-                self.add(None, Path::new(file), Access::READ, Extent::Targets);
-            }
-            RESOLVER_MODULES.iter().for_each(|path| self.itself(None, path, Access::READ));
+            self.resolver();
         }
+    }
+
+    /// The files for lookups of names.
+    fn resolver(&mut self) {
+        for file in RESOLVER {
+            self.add(None, Path::new(file), Access::READ, Extent::Targets);
+        }
+        RESOLVER_MODULES.iter().for_each(|path| self.itself(None, path, Access::READ));
     }
 
     fn files(&mut self, files: &Files) {

@@ -14,6 +14,7 @@ use http::{FieldSection, Status};
 
 use super::redirects::read_redirects;
 use crate::certificates::UpstreamSettings;
+use crate::challenges::Challenges;
 use crate::descriptors;
 use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
@@ -59,8 +60,10 @@ pub struct Snapshot {
     pub(super) inner: Vec<Inner>,
     /// True if some site has `https = "redirect"` or `hsts`.
     pub(super) has_scheme_rules: bool,
-    /// The same, or some proxy is believed.
+    /// The same, or some proxy is believed, or there may be challenges.
     pub(super) has_sender_rules: bool,
+    /// The challenges of authorities that are answered.
+    pub(super) challenges: Arc<Challenges>,
     pub(super) routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -216,6 +219,11 @@ impl Served {
 }
 
 impl Snapshot {
+    /// The challenges of authorities that are answered, which all snapshots of a process share.
+    pub(crate) fn challenges(&self) -> Arc<Challenges> {
+        Arc::clone(&self.challenges)
+    }
+
     /// Prepares a configuration, and reads its files of redirects.
     ///
     /// # Errors
@@ -246,7 +254,9 @@ impl Snapshot {
             inner: Vec::new(),
             has_scheme_rules: config.sites.iter().any(has_scheme_rules),
             has_sender_rules: !config.server.trusted_proxies.is_empty()
+                || config.acme.is_some()
                 || config.sites.iter().any(has_scheme_rules),
+            challenges: Arc::default(),
             routes: Vec::new(),
             roots: Vec::new(),
             trees: Vec::new(),

@@ -72,7 +72,7 @@ impl Stage {
         });
         let (response, len) = found?;
         let rest = peer.take().split_off(len);
-        assert_eq!(rest, [], "one response at a time");
+        assert!(rest.is_empty(), "one response at a time");
         Some(response)
     }
 

@@ -1,5 +1,6 @@
 //! TLS, with the binary.
 
+mod acme;
 mod attacks;
 mod certificates;
 mod files;

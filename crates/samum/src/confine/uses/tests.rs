@@ -2,7 +2,9 @@
 
 use super::super::links::tests::Fake;
 use super::*;
-use config::{GatewayRules, Listen, Log, Route, Tls, TlsFiles, UnixSocket};
+use config::{
+    Acme, AcmeChallenge, AcmeEab, GatewayRules, Listen, Log, Route, Tls, TlsFiles, UnixSocket,
+};
 
 /// The uses of a server with these actions, and nothing else in its configuration.
 fn uses_of(actions: Vec<Action>) -> Vec<Use> {
@@ -194,6 +196,39 @@ fn each_part_of_a_configuration_has_its_access() {
         assert!(!found.allows(Path::new(path), access), "{path}: {found:?}");
     }
     assert!(fixed.is_empty(), "{fixed:?}");
+}
+
+#[test]
+fn certificates_by_acme_need_their_storage_and_the_way_to_the_authority() {
+    let names = Fake::new(&[], &[]);
+    let mut config = Config {
+        acme: Some(Acme {
+            directory: Acme::LETS_ENCRYPT.to_owned(),
+            contact: Vec::new(),
+            storage: "/var/lib/samum/acme".into(),
+            challenges: vec![AcmeChallenge::Http],
+            ca: Some("/etc/ssl/ca/ca.pem".into()),
+            agrees: true,
+            eab: Some(AcmeEab { id: "k".to_owned(), key_file: "/etc/samum/eab/key".into() }),
+        }),
+        ..Config::default()
+    };
+    config.sites[0].routes = vec![Route { action: Action::Metrics, ..Route::default() }];
+    let temporary = Path::new("/tmp");
+    let process = Process { files: &[], control: None, temporary, roots: None };
+    let (found, _) = rules(&uses(&config, &process), &names);
+    let all = Access::READ | Access::WRITE | Access::MAKE;
+    for (path, access) in [
+        ("/var/lib/samum/acme/a.example.pem", all),
+        ("/etc/ssl/ca/ca.pem", Access::READ),
+        ("/etc/resolv.conf", Access::READ),
+        ("/etc/samum/eab/key", Access::READ),
+    ] {
+        assert!(found.allows(Path::new(path), access), "{path}: {found:?}");
+    }
+    for (path, access) in [("/var/lib/samum/other", Access::READ), ("/etc/ssl/ca", Access::WRITE)] {
+        assert!(!found.allows(Path::new(path), access), "{path}: {found:?}");
+    }
 }
 
 #[test]

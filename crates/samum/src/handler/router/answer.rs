@@ -55,6 +55,8 @@ pub(super) enum Outcome {
     Options(&'static [u8]),
     /// The list of the methods that the resource takes; the request's method is not among them.
     NotAllowed(&'static [u8]),
+    /// The answer to a challenge of an authority.
+    Challenge(Box<str>),
     /// The counters of all workers.
     Metrics,
     /// This part of the operator's page.
@@ -124,6 +126,7 @@ impl Answer {
             | Outcome::Moved(_)
             | Outcome::Options(_)
             | Outcome::NotAllowed(_)
+            | Outcome::Challenge(_)
             | Outcome::Metrics
             | Outcome::StatusPage(_)
             | Outcome::Fixed(_)
@@ -179,6 +182,7 @@ impl Router {
                 response.made().head.allow = Some((*allow).into());
                 response
             }
+            Outcome::Challenge(answer) => challenge(answer),
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
@@ -297,6 +301,19 @@ pub(super) fn fixed_response(entry: &RouteEntry) -> Response<'static> {
         ..bare(*status)
     };
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(text.clone().into_bytes()))))
+}
+
+/// Makes the response with the answer to a challenge (RFC 8555 §8.3).
+#[cold]
+pub(super) fn challenge(answer: &str) -> Response<'static> {
+    let head = ResponseHead {
+        content_type: Some(b"application/octet-stream".into()),
+        content_length: Some(answer.len() as u64),
+        cache_control: Some(b"no-store".into()),
+        nosniff: true,
+        ..bare(Status::Ok)
+    };
+    Response::new(head, Body::from(Part::Piece(Piece::Bytes(answer.as_bytes().to_vec()))))
 }
 
 /// Makes the response to a request that the conditions of its route refuse.

@@ -24,7 +24,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::admit::told_scheme;
 use super::advance::{advance, begin, refuse};
-use super::answer::{Outcome, add_fields, fixed_response, refused};
+use super::answer::{Outcome, add_fields, challenge, fixed_response, refused};
 use super::asked::Asked;
 use super::destination::{Ground, is_hidden, normalize, place_of};
 use super::https::turned_away;
@@ -677,6 +677,7 @@ fn response_of<'a>(
             ..bare(moved.status)
         }),
         Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
+        Outcome::Challenge(answer) => challenge(answer),
         Outcome::Refused(refusal) => refused(*refusal),
         Outcome::Paged(paged) => return response_of(cx, serving, head, &paged.error),
         outcome => page::error(bare(outcome.error()?)),

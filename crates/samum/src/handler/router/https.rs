@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use http::{Status, Target};
+use http::{Method, Status, Target};
 
 use super::Router;
 use super::admit::{is_forged, told_scheme};
 use super::answer::{Answer, Moved, Outcome};
+use crate::challenges::DIRECTORY;
 use crate::guard::Refusal;
 use crate::handler::{Found, Request};
 use crate::serving::{Destination, Serving, ToHttps};
@@ -15,10 +16,6 @@ use session::forwarded::Scheme;
 use session::network::Handshake;
 use session::reason::Reason;
 use session::shell::Shell;
-
-/// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in this
-/// directory are sent without TLS, too, because there may be no certificate yet.
-const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl Router {
     /// Answers a request that its site turns away, before any other part of the site is asked.
@@ -47,7 +44,7 @@ impl Router {
 }
 
 /// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, no site treats schemes
-/// differently, and no proxy is believed, no request is turned away.
+/// differently, no proxy is believed, and there are no challenges, no request is turned away.
 #[inline(always)]
 pub(super) fn may_turn_away(request: &Request<'_>, serving: &Serving) -> bool {
     request.origin.handshake().is_some() || serving.has_sender_rules()
@@ -64,6 +61,9 @@ pub(super) fn turned_away(
     if request.origin.handshake().is_some_and(Handshake::is_outdated) {
         return Some(Outcome::Refused(Refusal::Outdated));
     }
+    if let Some(answer) = challenge(request, serving) {
+        return Some(Outcome::Challenge(answer));
+    }
     // Whoever reads such a request otherwise takes it for that of another client.
     if is_forged(shell, request, serving) {
         return Some(Outcome::Refused(Refusal::Conflict));
@@ -72,6 +72,16 @@ pub(super) fn turned_away(
         return Some(Outcome::Error(Status::MisdirectedRequest, Reason::Handshake));
     }
     redirected(shell, request, serving, site, serving.to_https(site)?)
+}
+
+/// The answer to a challenge of an authority, which it looks for without TLS.
+fn challenge(request: &Request<'_>, serving: &Serving) -> Option<Box<str>> {
+    let Target::Origin { path, .. } = request.head.target else { return None };
+    let is_read = matches!(request.head.method, Method::Get | Method::Head);
+    if !is_read || request.origin.handshake().is_some() {
+        return None;
+    }
+    serving.challenges().answer(path)
 }
 
 /// Returns true if the handshake of the connection was not for the host of the request (RFC 9110 §15.5.20). Without
@@ -104,7 +114,8 @@ fn redirected(
         return None;
     }
     let Target::Origin { path, query } = request.head.target else { return None };
-    if path.strip_prefix(CHALLENGES).is_some_and(is_of_challenge) {
+    // Another program may put its challenges there, before there is a certificate.
+    if path.strip_prefix(DIRECTORY).is_some_and(is_of_challenge) {
         return None;
     }
     let host = request.head.host();

@@ -94,6 +94,7 @@ impl Outcome {
             | Self::Directory(_)
             | Self::Moved(_)
             | Self::Options(_)
+            | Self::Challenge(_)
             | Self::Metrics
             | Self::StatusPage(_)
             | Self::Fixed(_)
@@ -122,6 +123,7 @@ impl Outcome {
             | Self::Directory(_)
             | Self::Moved(_)
             | Self::Options(_)
+            | Self::Challenge(_)
             | Self::Metrics
             | Self::StatusPage(_)
             | Self::Postponed => None,

@@ -52,8 +52,8 @@ impl Snapshot {
         next.keep_programs(self);
         next.keep_upstreams(self);
         let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
-        let quota = Arc::clone(&self.quota);
-        Ok(Self { limiter, quota, names, ..next })
+        let (quota, challenges) = (Arc::clone(&self.quota), Arc::clone(&self.challenges));
+        Ok(Self { limiter, quota, names, challenges, ..next })
     }
 
     /// Takes over the directories of programs that are unchanged.

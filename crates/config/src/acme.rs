@@ -1,0 +1,102 @@
+//! Certificates by ACME: where they come from, and which there are. Pure.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+use crate::Site;
+
+/// The way to certificates by ACME: `[acme]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// The URL of the directory of the authority.
+    pub directory: String,
+    /// Addresses of electronic mail.
+    pub contact: Vec<String>,
+    /// The directory in which accounts and certificates are kept.
+    pub storage: PathBuf,
+    /// The challenges that may be answered, the best first; at least one.
+    pub challenges: Vec<AcmeChallenge>,
+    /// The file of the authorities that may have issued the certificate of the ACME server itself. By default those that
+    /// the system trusts.
+    pub ca: Option<PathBuf>,
+    /// True if the operator agrees to the terms of service.
+    pub agrees: bool,
+    /// The key for an account that the authority has made in another way.
+    pub eab: Option<AcmeEab>,
+}
+
+/// External Account Binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcmeEab {
+    /// The name of the key.
+    pub id: String,
+    /// The file of the key.
+    pub key_file: PathBuf,
+}
+
+/// A kind of challenge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AcmeChallenge {
+    /// A request to port 80.
+    #[value(name = "http-01")]
+    Http,
+    /// A handshake at port 443.
+    #[value(name = "tls-alpn-01")]
+    TlsAlpn,
+}
+
+impl Acme {
+    /// The directory of Let's Encrypt.
+    pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+    /// The most names of a certificate: Let's Encrypt permits no more.
+    pub const NAMES_MAX: usize = 100;
+    /// The most bytes of the first name, which is the name of a file.
+    pub const FIRST_NAME_BYTES_MAX: usize = 200;
+
+    /// The file of the certificate of a site whose first host this is.
+    #[must_use]
+    pub fn file(storage: &Path, first: &str) -> PathBuf {
+        storage.join(format!("{first}.pem"))
+    }
+}
+
+/// Returns the names of each certificate that sites get by ACME. A certificate has the hosts of a site; sites with the same
+/// first host share one. So a site that gets another host keeps its certificate until it has the next one.
+pub fn acme_names(sites: &[Site]) -> Vec<Vec<String>> {
+    let with_acme = sites.iter().filter(|site| site.tls.as_ref().is_some_and(|tls| tls.is_acme));
+    group(with_acme.map(|site| site.hosts.iter().map(String::as_str)))
+}
+
+/// Joins lists of names that begin with the same name.
+pub(crate) fn group<'a, I: Iterator<Item = &'a str>>(
+    lists: impl Iterator<Item = I>,
+) -> Vec<Vec<String>> {
+    let mut all: Vec<Vec<String>> = Vec::new();
+    let mut indexes = std::collections::HashMap::new();
+    for mut names in lists {
+        let Some(first) = names.next() else { continue };
+        let index = *indexes.entry(first).or_insert_with(|| {
+            all.push(vec![first.to_owned()]);
+            all.len() - 1
+        });
+        for name in names {
+            if !all[index].iter().any(|known| known == name) {
+                all[index].push(name.to_owned());
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_with_the_same_first_host_share_a_certificate() {
+        let lists: [&[&str]; 4] = [&["a", "b"], &["c"], &["a", "d", "b"], &[]];
+        let all = group(lists.iter().map(|list| list.iter().copied()));
+        assert_eq!(all, [vec!["a", "b", "d"], vec!["c"]]);
+    }
+}
