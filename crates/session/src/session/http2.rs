@@ -26,7 +26,8 @@
 //!
 //! | what | limit | at the limit |
 //! |---|---|---|
-//! | heads of requests that wait, bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
+//! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
+//! | the same, and bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
 //! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those without a window give theirs back |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |

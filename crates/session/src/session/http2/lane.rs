@@ -244,6 +244,12 @@ impl Lane {
         Counted { held: (size_of::<Self>() + head) as u64 + body, files: self.stream.held() }
     }
 
+    /// Returns true if a body of its request is to come.
+    pub(super) fn waits_for_body(&self) -> bool {
+        let is_dropped = matches!(self.stage, Stage::Asked { lookup: Lookup::Body(_), .. });
+        is_dropped || self.incoming.as_ref().is_some_and(|incoming| incoming.end.is_none())
+    }
+
     /// Returns true if it occupies a gateway, or may do so.
     pub(super) fn has_gateway(&self) -> bool {
         match &self.stage {

@@ -22,8 +22,10 @@ pub(super) const BATCH_BYTES: u64 = 64 * 1024;
 /// Bytes of frames that the transport has not taken. At this limit no more requests are read. Heads of responses and
 /// small responses are framed at once.
 pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
+/// Bytes of heads of requests that wait. At this limit nothing more is read until some have been answered.
+const HEAD_BYTES_MAX: u64 = 512 * 1024;
 /// Bytes of requests that wait: heads, and bodies for which their consumers have no room or that these keep. At this limit
-/// further streams are refused. Eighty requests with cookies of 8 KiB fit into it.
+/// further streams are refused.
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
 /// Bytes of files that the lanes of one connection have read and not framed. At this limit no lane without such bytes begins
 /// to read.
@@ -35,6 +37,7 @@ pub(super) const DROPPED_BYTES_MAX: u64 = 32 * 1024;
 /// host with HTTP/1, several times over.
 pub(super) const GATEWAYS_MAX: usize = 32;
 
+const _: () = assert!(HEAD_BYTES_MAX < HELD_BYTES_MAX);
 const _: () = assert!(HELD_BYTES_MAX + FILE_BYTES_MAX + UNSENT_MAX <= 1024 * 1024);
 
 /// Lanes, and the queue of the connection.
@@ -140,9 +143,12 @@ impl Work {
         self.queue.promised() - self.queue.sent() + self.out.len() as u64
     }
 
-    /// Returns true if no more bytes of the client are taken for now.
-    pub(super) const fn is_full(&self) -> bool {
+    /// Returns true if no more bytes of the client are taken for now. While a body of a request is to come, the bytes of the
+    /// client have to be taken; then further streams are refused at [`HELD_BYTES_MAX`].
+    pub(super) fn is_full(&self) -> bool {
         self.unsent() >= UNSENT_MAX
+            || (self.counted.held >= HEAD_BYTES_MAX
+                && !self.lanes.iter().any(|lane| lane.waits_for_body()))
     }
 
     /// Counts a request that begins in this worker turn.
