@@ -20,7 +20,7 @@
 //! | [`ip()`], [`within`] | network namespaces, and code that runs in one |
 //! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`Random`], [`Seed`] | numbers that a seed determines |
-//! | [`tether`] | a child process that does not outlive the test |
+//! | [`tether()`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
 
 #![allow(clippy::missing_panics_doc, reason = "a panic is how a test fails; see above")]

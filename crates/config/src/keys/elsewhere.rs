@@ -257,6 +257,10 @@ const MISSING: &[(&str, &str)] = &[
     ("the top of the file.routes", ROUTES),
     ("tls.password", PASSPHRASE),
     (
+        "underscores_in_headers",
+        "fields with `_` in their names are not passed on, as by default in nginx",
+    ),
+    (
         "uwsgi_pass",
         "use `proxy` or `fastcgi`: uWSGI's own protocol is not spoken, and uWSGI speaks HTTP (`http-socket`)",
     ),
