@@ -56,6 +56,7 @@ fn scene() -> (Arc<Acceptors>, Rc<Listening>) {
     let site = SiteTls {
         hosts: vec!["a.example".to_owned()],
         pairs: vec![pair_for(&["a.example"])],
+        http2: true,
         profile: Profile::Intermediate,
         clients: None,
     };
