@@ -811,8 +811,16 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Flags that are no keys, and those that are keys of the tables `log`, `interface` and `pcap`.
-    const OTHER_FLAGS: [&str; 7] =
-        ["config", "log-format", "address", "gateway", "pcap-size", "pcap-files", "pcap-peers"];
+    const OTHER_FLAGS: [&str; 8] = [
+        "config",
+        "no-http2",
+        "log-format",
+        "address",
+        "gateway",
+        "pcap-size",
+        "pcap-files",
+        "pcap-peers",
+    ];
 
     /// The keys of a section of the reference, and their defaults.
     fn keys(section: &str) -> impl Iterator<Item = (&str, &str)> {
