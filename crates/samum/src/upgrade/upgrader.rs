@@ -78,8 +78,11 @@ impl Upgrader {
     ///
     /// Lines for the operator. The process serves as before, and the last line says so.
     pub(crate) fn run(&self) -> Result<String, String> {
-        let as_before =
-            |why| format!("{why}\nno upgrade; process {} serves as before", std::process::id());
+        // Where upgrades are not possible, nothing could have changed.
+        let as_before = |why| match &self.parts.line {
+            Ok(_) => format!("{why}\nno upgrade; process {} serves as before", std::process::id()),
+            Err(_) => why,
+        };
         let result = self.replace().map_err(as_before);
         // An error in a file has several lines of text.
         let (Ok(text) | Err(text)) = &result;
