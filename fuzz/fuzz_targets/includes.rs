@@ -24,7 +24,14 @@ fuzz_target!(|input: &[u8]| {
     let target = Target::Origin { path: b"/d/a", query: Some(b"a=b") };
     let index = FieldIndex::EMPTY;
     let head = Head::new(Method::Get, target, Version::Http11, None, b"A: $b\r\n", index);
-    let facts = Facts { head: &head, document: b"/d/a", modified: 0, client: None, now: 0 };
+    let facts = Facts {
+        head: &head,
+        requested: b"/d/a?a=b",
+        document: b"/d/a",
+        modified: 0,
+        client: None,
+        now: 0,
+    };
     let memory = Rc::new(Memory::default());
     let mut evaluator = Evaluator::new(Rc::new(template), Scope::new(Rc::clone(&memory)));
     let mut at = 0;
