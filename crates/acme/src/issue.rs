@@ -220,7 +220,7 @@ impl Issue<'_> {
     }
 }
 
-/// What the file of a certificate has; `None` if it is damaged.
+/// Reads the file of a certificate. Returns `None` if the file is damaged.
 pub(crate) fn held(names: &[String], file: &[u8]) -> Option<Held> {
     let pair = Pair::read(Source { path: "".as_ref(), bytes: file }, None).ok()?;
     let has = |name: &String| {

@@ -1,4 +1,4 @@
-//! The thread that keeps the certificates of a plan: it looks what is due, and asks the authority for it.
+//! The thread that keeps the certificates of a plan: it finds the certificates that are due, and orders them.
 //!
 //! It looks each second at the challenges that others have put into the storage, and at the certificates when one may be
 //! due. While another process has the lock, it leaves everything to that one.
@@ -64,7 +64,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Looks at the storage, and does what is due.
+    /// Looks at the storage, and takes the steps that are due.
     fn look(&mut self, plan: &Arc<Plan>) {
         if !self.plan.as_ref().is_some_and(|known| Arc::ptr_eq(known, plan)) {
             self.plan = Some(Arc::clone(plan));
@@ -110,7 +110,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Does what is due. Returns the time for the next look.
+    /// Takes the steps that are due. Returns the time for the next look.
     fn act(&mut self, plan: &Plan, storage: &Storage, now: i64) -> Result<i64, String> {
         let mut soonest = now + LOOK_AGAIN;
         let mut is_due = false;
@@ -151,7 +151,7 @@ impl<'a> Keeper<'a> {
         Ok(unix())
     }
 
-    /// The next step for a certificate, with what the storage has of it.
+    /// The next step for a certificate, with its files in the storage.
     fn step(
         &mut self,
         plan: &Plan,
@@ -244,7 +244,7 @@ impl<'a> Keeper<'a> {
                     ));
                 }
                 Err(Failure::Unreachable { text, wait }) => {
-                    // What the authority has taken on stays: the order, and that it counts.
+                    // The authority has taken the order, so the order stays and counts.
                     storage.write(&record_file, record.to_text().as_bytes())?;
                     return Ok(Some((text, wait)));
                 }

@@ -7,7 +7,7 @@
 //! ```text
 //!   wanted.rs    the certificates that are wanted, and the process that wants them
 //!   plan.rs      decides: wait, ask for the time of renewal, order, or go on with an order     (pure)
-//!   record.rs    what is remembered of a certificate, and its form in a file                   (pure)
+//!   record.rs    the record of a certificate, and its form in a file                          (pure)
 //!   storage.rs   the directory: files that are replaced as a whole, a lock between processes
 //!   jws.rs       signed messages
 //!   https.rs     one request at a time, with limits for time and bytes

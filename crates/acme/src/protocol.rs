@@ -1,4 +1,4 @@
-//! The messages to an authority (RFC 8555), and what it says.
+//! The messages to an authority, and its answers (RFC 8555).
 
 use std::path::{Path, PathBuf};
 
@@ -374,7 +374,7 @@ fn account_file(url: &str, external: Option<&ExternalAccount>) -> String {
     format!("{}.account", hash_of(&format!("{url}\n{id}")))
 }
 
-/// The file with what is remembered of a directory.
+/// The file with the record of a directory.
 pub(crate) fn directory_file(url: &str) -> String {
     format!("{}.state", hash_of(url))
 }

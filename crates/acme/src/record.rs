@@ -1,4 +1,4 @@
-//! What is remembered of a certificate and of a challenge, and its form in a file. Pure.
+//! The records of certificates and of challenges, and their form in files. Pure.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64ct::{Base64, Encoding as _};
@@ -10,7 +10,7 @@ pub(crate) const FAILURES_PER_HOUR_MAX: usize = 5;
 /// The orders of a certificate in a day, those that succeed included.
 pub(crate) const ORDERS_PER_DAY_MAX: usize = 24;
 
-/// What is remembered of a certificate. All times are in seconds since 1970.
+/// The record of a certificate. All times are in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The directory of the authority that all but `issued_by` is about; empty if nothing is known.

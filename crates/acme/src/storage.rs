@@ -3,9 +3,9 @@
 //! ```text
 //!   lock                 the process that has locked it asks the authority
 //!   HASH.account         the account of a directory
-//!   HASH.state           what is remembered of a directory that could not be asked
+//!   HASH.state           the record of a directory that could not be asked
 //!   NAME.pem             the key and the chain of a certificate; NAME is its first name
-//!   NAME.json            what is remembered of it: an order that is under way, failures
+//!   NAME.json            its record: an order that is under way, failures
 //!   TOKEN.challenge      a challenge that the authority may ask for
 //! ```
 //!

@@ -270,7 +270,7 @@ mod tests {
         log.add(b"lost", now);
         assert_eq!(log.dropped(), 1);
         assert!(log.complaint().is_some_and(|text| text.contains("; dropping lines")));
-        // Neither a message more, nor one that it works, as long as it does not.
+        // While the daemon is gone, no further message comes.
         for _ in 0..3 {
             now = now + CONNECT_PAUSE;
             log.flush(now);

@@ -124,7 +124,7 @@ fn a_certificate_that_was_due_when_it_came_is_not_ordered_at_once_again() {
     assert_eq!(next(&record, held(not_before, not_after), NOW + DAY), Next::Order);
 }
 
-/// What the world does at one step.
+/// The action of the world at one step.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     Fails,

@@ -35,7 +35,7 @@ pub(crate) struct Reading {
     pub(super) kept: usize,
 }
 
-/// What a reading before has, for the next.
+/// The pairs of a reading that the next reading may keep.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     pub(super) made: Made,
@@ -174,7 +174,7 @@ impl Reading {
         pairs.collect()
     }
 
-    /// What the next reading needs of this one.
+    /// Returns the pairs that the next reading may keep.
     pub(super) fn before(&self) -> Before {
         let pair = |(item, read): (&Item, &Read)| Some((item.clone(), Arc::clone(read.pair()?)));
         Before { made: self.made.clone(), pairs: self.items.iter().filter_map(pair).collect() }
