@@ -91,18 +91,19 @@ fn a_line_has_the_format_that_the_configuration_says() {
     });
 }
 
-/// A server that answers each request when the last chunk of its body has come.
+/// A server that answers each request when the last chunk of its body has come. The chunk is a line of its own: a head may
+/// end with a 0, too, as the last digit of a port or of an id.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, mut request, mut byte) = (stream.unwrap(), Vec::new(), [0]);
-            while !request.ends_with(b"0\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+            while !request.ends_with(b"\r\n0\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
                 request.push(byte[0]);
             }
             // A request whose client has left gets no answer.
-            if request.ends_with(b"0\r\n\r\n") {
+            if request.ends_with(b"\r\n0\r\n\r\n") {
                 let _ = stream.write_all(b"HTTP/1.1 204 x\r\nConnection: close\r\n\r\n");
             }
         }
