@@ -52,7 +52,7 @@ pub(super) use route::ACTIONS;
 use route::ROUTE;
 use server::SERVER;
 pub(super) use shared::readers;
-use shared::{SHARED, errors_text};
+use shared::{SHARED, errors_text, headers_text};
 use site::{SITE, is_of_route};
 use status::STATUS;
 use symlinks::SYMLINKS;
@@ -279,12 +279,14 @@ pub(super) fn write_acme(acme: &Acme, secrets: &Secrets) -> String {
 /// Writes the lines of a site without its routes, but with what these have in common.
 pub(super) fn write_site(site: &Site, secrets: &Secrets) -> String {
     let errors = errors_text(&site.errors).map(|text| line("errors", &text, secrets));
+    let headers = headers_text(&site.headers).map(|text| line("headers", &text, secrets));
     let requests = shared_requests(site);
     let limits = requests.map(|rate| {
         let text = requests_text(Some(rate));
         line("limits", &format!("{{ requests-per-ip = {text} }}"), secrets)
     });
-    lines(SITE, site, secrets) + &errors.unwrap_or_default() + &limits.unwrap_or_default()
+    let shared = [headers, errors, limits].into_iter().flatten();
+    lines(SITE, site, secrets) + &shared.collect::<String>()
 }
 
 /// Writes the lines of a route of a site.
@@ -293,6 +295,10 @@ pub(super) fn write_route(site: &Site, route: &Route, secrets: &Secrets) -> Stri
     // It says itself that it does not have that of its site.
     route.limits.has_own_requests |=
         route.limits.requests.is_none() && shared_requests(site).is_some();
+    // Those of its site are added again when the text is read.
+    if let Some(own) = route.headers.strip_prefix(&site.headers[..]) {
+        route.headers = own.to_vec();
+    }
     lines(ROUTE, &route, secrets) + &lines(SHARED, &route, secrets)
 }
 

@@ -127,6 +127,7 @@ impl Config {
             https: Https::Allow,
             hsts: None,
             log,
+            headers: Vec::new(),
             errors: BTreeMap::new(),
             routes: vec![route],
         };
@@ -253,6 +254,8 @@ pub struct Site {
     pub hsts: Option<Duration>,
     /// The access log.
     pub log: Log,
+    /// The changes of the fields of responses that no route makes. The changes of each route begin with these.
+    pub headers: Vec<HeaderRule>,
     /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.
     pub errors: BTreeMap<u16, String>,
     /// The routes; the order counts only among those with the same path and a pattern.
@@ -305,7 +308,7 @@ pub struct Route {
     pub access: Access,
     /// The limits for each client.
     pub limits: Limits,
-    /// The changes of the fields of responses, in order; by default none.
+    /// The changes of the fields of responses, in order, those of the site first; by default none.
     pub headers: Vec<HeaderRule>,
     /// The pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files.
     /// By default the server makes all pages.

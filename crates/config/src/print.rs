@@ -4,7 +4,7 @@ use super::secrets::HIDDEN;
 use super::{Action, Config, Fastcgi, RequestHeader, Secrets, keys};
 
 /// Returns the configuration as TOML. It contains all values, also defaults, and each route has the values
-/// that it inherits from its site. The paths are absolute if they were when the configuration was made.
+/// that it inherits from its site, except `headers`, which are added to those of the site. The paths are absolute if they were when the configuration was made.
 #[must_use]
 pub fn to_toml(config: &Config) -> String {
     write(config, &Secrets::default())

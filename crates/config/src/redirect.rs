@@ -308,12 +308,8 @@ impl Redirects {
             return Err(wrong_to(text.to_owned()));
         }
         let mut path = Vec::new();
-        let normal = path::normalize_opaque(from.as_bytes(), &mut path)
+        path::normalize_rooted(from.as_bytes(), &mut path)
             .map_err(|error| wrong_from(format!("{from:?} is {error}")))?;
-        path.insert(0, b'/');
-        if normal.directory && path.len() > 1 {
-            path.push(b'/');
-        }
         let target = to.replace('$', "$$").replace(":splat", "$1");
         check(&target, 1, "`:splat` or a `$`")
             .map_err(|what| wrong_to(format!("the target {to:?} {what}")))?;

@@ -206,6 +206,7 @@ fn site_of(draft: SiteDraft) -> Site {
         https: draft.https,
         hsts: draft.hsts,
         log: draft.log,
+        headers: draft.shared.headers,
         errors: pages_of(draft.shared.errors),
         routes: draft.routes.into_iter().filter_map(route_of).collect(),
     }

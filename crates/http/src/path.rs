@@ -150,6 +150,20 @@ pub fn normalize_opaque(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathEr
     walk(path, out, Kind::Opaque)
 }
 
+/// Like [`normalize_opaque`], but `out` begins with a slash, and ends with one if the path names a directory.
+///
+/// # Errors
+///
+/// See [`normalize_opaque`].
+pub fn normalize_rooted(path: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    let normal = normalize_opaque(path, out)?;
+    out.insert(0, b'/');
+    if normal.directory && out.len() > 1 {
+        out.push(b'/');
+    }
+    Ok(())
+}
+
 /// The kind of resource that a path names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

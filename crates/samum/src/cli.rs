@@ -716,6 +716,7 @@ impl Serve {
         let mut config = Config::of_directory(files, listen.collect(), Log::default(), server);
         let site = &mut config.sites[0];
         site.tls.clone_from(&self.tls);
+        site.headers.clone_from(&self.headers);
         site.errors = self.errors.iter().cloned().collect();
         let routes = &mut site.routes;
         if let Some(file) = self.redirects.clone() {

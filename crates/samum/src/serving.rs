@@ -216,9 +216,12 @@ impl Serving {
         (self.route(id).path.as_bytes().strip_suffix(b"/") == Some(path)).then_some(id)
     }
 
-    /// The rules for the fields of the responses of a route.
-    pub(crate) fn fields(&self, id: RouteId) -> &Rules {
-        &self.snapshot.routes[id.index()].fields
+    /// The rules for the fields of responses: of the route, or of the site if there is no route.
+    pub(crate) fn fields(&self, destination: Destination) -> &Rules {
+        match destination.route {
+            Some(id) => &self.snapshot.routes[id.index()].fields,
+            None => &self.snapshot.inner[destination.site.index()].fields,
+        }
     }
 
     /// The file that is served if a route has nothing for a path.
@@ -432,6 +435,11 @@ impl Recorder for Servings {
     fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         let (serving, site) = self.of_refused(listener, head);
         serving.hsts(site).cloned()
+    }
+
+    fn rules(&self, listener: u32, head: Option<&Head<'_>>) -> Rules {
+        let (serving, site) = self.of_refused(listener, head);
+        serving.fields(Destination { site, route: None }).clone()
     }
 
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr> {

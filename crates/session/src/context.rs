@@ -14,6 +14,7 @@ use ring::Time;
 use sendfile::Takes;
 
 use crate::budget::Budget;
+use crate::fields::Rules;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
 use crate::record::Recording;
@@ -70,8 +71,8 @@ pub struct Context {
     tokens: (RandomState, u64),
 }
 
-/// Says where requests are recorded that no handler answers, because they are refused or their clients have left; and what
-/// the responses to these say of TLS.
+/// Says where requests are recorded that no handler answers, because they are refused or their clients have left; and the
+/// fields that the site demands in the responses to these.
 pub trait Recorder: fmt::Debug {
     /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
     /// request.
@@ -102,6 +103,12 @@ pub trait Recorder: fmt::Debug {
     /// bytes that are no request. By default there is none.
     fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         None
+    }
+
+    /// The rules of the site of a request for the fields of a response that no handler makes. Without a head the site is
+    /// that of bytes that are no request. By default there are none.
+    fn rules(&self, _listener: u32, _head: Option<&Head<'_>>) -> Rules {
+        Rules::new()
     }
 }
 

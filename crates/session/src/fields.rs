@@ -1,13 +1,13 @@
-//! Applies the rules of a route to the fields of responses.
+//! Applies the rules of a route or a site to the fields of responses.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::{FieldSection, ResponseHead, Status};
+use http::{FieldSection, ResponseHead, Status, Target, path};
 
 use config::HeaderRule;
 
-/// The rules of a route, or those of them that match a path, in order.
+/// The rules of a route or a site, or those of them that match a path, in order.
 pub type Rules = Vec<Arc<HeaderRule>>;
 
 /// Fields about content, which a 304 does not have because it has no content (RFC 9110 §15.4.5). The content fields
@@ -38,6 +38,21 @@ pub fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
         Some(pattern) => paths.iter().any(|path| pattern.matches(path)),
     };
     rules.iter().filter(is_for).cloned().collect()
+}
+
+/// Applies rules to the response to a request that sends no file. A malformed request has no target, and only the rules
+/// for all paths are for it.
+pub fn apply_to(rules: &Rules, target: Option<Target<'_>>, head: &mut ResponseHead<'_>) {
+    if rules.is_empty() {
+        return;
+    }
+    let mut name = Vec::new();
+    let has_path = match target {
+        Some(Target::Origin { path, .. }) => path::normalize_rooted(path, &mut name).is_ok(),
+        Some(Target::Asterisk | Target::Authority) | None => false,
+    };
+    let paths: &[&[u8]] = if has_path { &[&name] } else { &[] };
+    apply(&matching(rules, paths), head);
 }
 
 /// Applies rules to a head that has its final status.

@@ -161,6 +161,7 @@ fn a_route_inherits_from_its_site() {
     assert_eq!(y.limits, Limits { bytes_per_second: Some(1024), ..limits });
     assert_eq!((x.headers.len(), y.headers.len()), (1, 2));
     assert_eq!(y.headers[0], x.headers[0]);
+    assert_eq!(config.sites[0].headers, x.headers, "for the responses that no route makes");
     assert_eq!(x.errors[&404], "/404");
     assert_eq!((&y.errors[&404][..], &y.errors[&500][..]), ("/y/404", "/500"));
     assert!(x.server_timing && !y.server_timing);
@@ -1773,20 +1774,28 @@ fn site() -> impl Strategy<Value = Site> {
     let hosts = proptest::collection::vec("([*][.])?[a-z]{1,3}[.]org|\\[2001:db8::[1-9]\\]", 0..3);
     let listen = proptest::collection::vec(listen(), 1..3);
     let routes = proptest::collection::vec(route(), 1..4);
+    let headers = proptest::collection::vec(header_rule(), 0..3);
     let which = (listen, hosts, any::<bool>());
-    ("[a-zäöü\"\\\\ ]{1,8}x", which, schemes(), log, routes).prop_map(
-        |(name, (listen, hosts, is_default), (tls, https, hsts), log, routes)| Site {
-            name,
-            listen,
-            // A redirection leads to one of the hosts.
-            https: if hosts.is_empty() { Https::Allow } else { https },
-            hosts,
-            is_default,
-            tls,
-            hsts,
-            log,
-            errors: BTreeMap::new(),
-            routes,
+    ("[a-zäöü\"\\\\ ]{1,8}x", which, schemes(), log, headers, routes).prop_map(
+        |(name, (listen, hosts, is_default), (tls, https, hsts), log, headers, mut routes)| {
+            // The changes of the site come before those of the route.
+            for route in &mut routes {
+                route.headers.splice(0..0, headers.iter().cloned());
+            }
+            Site {
+                name,
+                listen,
+                // A redirection leads to one of the hosts.
+                https: if hosts.is_empty() { Https::Allow } else { https },
+                hosts,
+                is_default,
+                tls,
+                hsts,
+                log,
+                headers,
+                errors: BTreeMap::new(),
+                routes,
+            }
         },
     )
 }
@@ -1904,8 +1913,9 @@ fn sites() -> impl Strategy<Value = Vec<Site>> {
             for route in &site.routes {
                 site.errors.retain(|status, _| route.errors.contains_key(status));
             }
-            let errors = site.errors.clone();
-            site.routes.push(Route { path: "/pages/".to_owned(), errors, ..Route::default() });
+            let (headers, errors) = (site.headers.clone(), site.errors.clone());
+            let path = "/pages/".to_owned();
+            site.routes.push(Route { path, headers, errors, ..Route::default() });
             let Some(Action::Files(files)) = site.routes.last_mut().map(|route| &mut route.action)
             else {
                 unreachable!()

@@ -76,7 +76,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`[]`",
         example: r#"[{ match = "*.css", set = { Cache-Control = "max-age=86400" }, remove = ["Server"] }]"#,
         doc: "Changes of the fields of responses, in this order. The changes of the site come before the changes of \
-              the route.",
+              the route. Responses that no route makes have the changes of the site: refusals such as a 400 or a 421, \
+              redirects to https, and errors for paths that no route has.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 let mut rule = HeaderRule::default();
@@ -88,10 +89,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             }
             shared.headers.extend(node.list(notes, read).unwrap_or_default());
         },
-        write: |route| {
-            let all: Vec<_> = route.headers.iter().map(|rule| inline_text(HEADER, rule)).collect();
-            (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
-        },
+        write: |route| headers_text(&route.headers),
     },
     Key {
         name: "errors",
@@ -737,6 +735,11 @@ fn buffer(route: &Route) -> Option<(u64, Option<&Path>)> {
 
 fn gateway(route: &Route) -> Option<&GatewayRules> {
     route.action.upstream().map(|upstream| &upstream.rules)
+}
+
+pub(super) fn headers_text(rules: &[HeaderRule]) -> Option<String> {
+    let all: Vec<_> = rules.iter().map(|rule| inline_text(HEADER, rule)).collect();
+    (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
 }
 
 pub(super) fn errors_text(errors: &BTreeMap<u16, String>) -> Option<String> {

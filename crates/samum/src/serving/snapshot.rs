@@ -20,8 +20,9 @@ use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
-    self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogFormat, LogTarget,
-    Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients, Tuning, Variable, rule, site,
+    self, Action, Config, FileRules, Files, FixedStatus, HeaderRule, Https, Listen, Log, LogFormat,
+    LogTarget, Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients, Tuning, Variable,
+    rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -137,6 +138,8 @@ pub(super) struct Inner {
     pub(super) routes: Range<usize>,
     /// True if some of the routes serve files.
     pub(super) has_files: bool,
+    /// The rules for the fields of responses that no route makes.
+    pub(super) fields: Rules,
     /// The pages for errors of requests without a route.
     pub(super) pages: BTreeMap<u16, Page>,
     /// Some if requests without TLS are redirected.
@@ -292,12 +295,15 @@ impl Snapshot {
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
             let pages = made.resolve_pages(first, &site.errors);
             let pages = pages.map_err(|error| format!("{}: {error}", site.name))?;
+            let fields = fields_of(&site.headers);
+            let fields = fields.map_err(|error| format!("{}: {error}", site.name))?;
             made.sites.push(open);
             let has_internal = made.routes[first..].iter().any(|entry| entry.route.is_internal);
             made.inner.push(Inner {
                 paths: has_internal.then(|| made.routes_of(first, |_| true)),
                 routes: first..made.routes.len(),
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
+                fields,
                 pages,
                 to_https: ToHttps::of(site),
                 clients: site.tls.as_ref().and_then(|tls| tls.client.clone()),
@@ -335,10 +341,7 @@ impl Snapshot {
         // Adjacent routes often have the same rules, which are then shared.
         let fields = match self.routes.last() {
             Some(last) if last.route.headers == route.headers => last.fields.clone(),
-            _ => {
-                route.headers.iter().try_for_each(rule::check_header)?;
-                route.headers.iter().cloned().map(Arc::new).collect()
-            }
+            _ => fields_of(&route.headers)?,
         };
         let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
         let upstream = |config: &config::Upstream| {
@@ -582,6 +585,12 @@ fn check_types(rules: &FileRules) -> Result<(), String> {
     rule::media_value(default_type)?;
     types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
     charset.iter().try_for_each(|name| rule::charset(name).map(drop))
+}
+
+/// Checks rules for fields, and prepares them.
+fn fields_of(headers: &[HeaderRule]) -> Result<Rules, String> {
+    headers.iter().try_for_each(rule::check_header)?;
+    Ok(headers.iter().cloned().map(Arc::new).collect())
 }
 
 /// The directory of the files that a site serves at `/`, which programs expect as the document root.

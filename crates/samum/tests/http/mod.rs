@@ -17,5 +17,6 @@ mod other_protocols;
 mod paths;
 mod pipelining;
 mod rules;
+mod site;
 mod status_page;
 pub(crate) mod table;

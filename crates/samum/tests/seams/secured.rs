@@ -587,6 +587,31 @@ fn rfc6797_7_responses_over_tls_tell_browsers_to_stay_there() {
 }
 
 #[test]
+fn what_is_refused_before_the_routes_has_the_fields_of_its_site() {
+    let mut config = sites(&[&["a.org"], &["b.org"]]);
+    for (site, name) in config.sites.iter_mut().zip(["a", "b"]) {
+        site.headers = vec![config::rule::header(&format!("X-Site: {name}")).expect("a rule")];
+        site.hsts = Some(Duration::from_secs(60));
+        site.https = Https::Redirect;
+    }
+    let mut stage = Stage::new(&config);
+    let tls = Some("a.org||a.org");
+    for (hello, request, status, expected) in [
+        // The handshake was for another site, whose field the response does not have.
+        (tls, get("/small", "b.org"), 421, "b"),
+        (tls, "GET / HTTP/3.0\r\n\r\n".to_owned(), 505, "a"),
+        (None, get("/small", "b.org"), 308, "b"),
+        (None, get("/small", "a.org"), 308, "a"),
+        (None, "OPTIONS * HTTP/1.1\r\nHost: b.org\r\n\r\n".to_owned(), 204, "b"),
+    ] {
+        let response = stage.ask(hello, &request);
+        assert_eq!(response.status, status, "{request}");
+        assert_eq!(field(&response, "X-Site"), Some(expected), "{request}: {}", response.head);
+        assert_eq!(hsts(&response).len(), usize::from(hello.is_some()), "{request}");
+    }
+}
+
+#[test]
 fn a_trusted_proxy_may_speak_tls_for_a_site_with_hsts() {
     let mut config = strict();
     let ask = |config: &Config, hello: Option<&str>, fields: &str| {

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use http::{Head, Reject};
 
 use crate::context::Context;
+use crate::fields;
 use crate::forwarded::Scheme;
 use crate::handler::Response;
 use crate::page;
@@ -31,6 +32,8 @@ pub(super) fn make(
     cx.asked = (cx.next_unnamed(), false);
     let hsts = cx.recorder.hsts(listener, head);
     let mut response = page::refused(reject, page::bare(reject.status));
+    let rules = cx.recorder.rules(listener, head);
+    fields::apply_to(&rules, head.map(|head| head.target), &mut response.made().head);
     response.hsts = hsts.as_ref();
     let reason = reject.into();
     response.reason = Some(&reason);

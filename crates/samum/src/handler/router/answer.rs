@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use http::{FieldSection, Head, Method, Reject, ResponseHead, Status, Target};
+use http::{FieldSection, Head, Method, Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use super::Router;
-use super::destination::normalize;
 use crate::guard::Refusal;
 use crate::handler::attach::Recalled;
 use crate::handler::files;
@@ -256,7 +255,7 @@ impl Router {
     }
 }
 
-/// Changes the fields of a response as its route demands.
+/// Changes the fields of a response as its route demands, or its site if there is no route.
 #[inline(never)]
 pub(super) fn add_fields(
     head: &Head<'_>,
@@ -264,15 +263,9 @@ pub(super) fn add_fields(
     destination: Destination,
     response: &mut Response<'_>,
 ) {
-    let Some(rules) =
-        destination.route.map(|id| serving.fields(id)).filter(|rules| !rules.is_empty())
-    else {
-        return;
-    };
-    let Target::Origin { path, .. } = head.target else { return };
-    let mut name = Vec::new();
-    if normalize(path, &mut name).is_ok() {
-        fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
+    let rules = serving.fields(destination);
+    if !rules.is_empty() {
+        fields::apply_to(rules, Some(head.target), &mut response.made().head);
     }
 }
 

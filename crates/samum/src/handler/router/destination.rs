@@ -1,5 +1,6 @@
 //! The destinations of paths: their normal form, and their route.
 
+pub(super) use http::path::normalize_rooted as normalize;
 use http::path::{self, PathError};
 
 use super::script::script_len;
@@ -14,17 +15,6 @@ use gateways::proxy;
 pub(super) struct Ground<'a> {
     pub(super) serving: &'a Serving,
     pub(super) destination: Destination,
-}
-
-/// Turns the path of a URL into its normal form. The normal form begins with a slash, and ends with a slash if the path
-/// names a directory.
-pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
-    let normal = path::normalize_opaque(url_path, name)?;
-    name.insert(0, b'/');
-    if normal.directory && name.len() > 1 {
-        name.push(b'/');
-    }
-    Ok(())
 }
 
 /// Finds the destination of the path of a URL, and turns the path into its normal form. `find` finds the place of a path in
