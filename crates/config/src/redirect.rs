@@ -111,8 +111,8 @@ fn host_and_path(rest: &str) -> (&str, &str) {
 
 /// Makes the value of `Location`. The query of the request is kept, unless the target has one.
 ///
-/// Captures are encoded, and no capture makes a path that begins with two slashes, which a browser would
-/// take for another host.
+/// Captures are encoded as segments of a path: so no capture ends the path, and none makes a path that begins with two
+/// slashes, which a browser would take for another host.
 pub fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> Vec<u8> {
     let end = target.find('#').unwrap_or(target.len());
     let (target, fragment) = target.split_at(end);
@@ -130,7 +130,7 @@ pub fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> Vec<u8>
                 if out.contains(&b'?') {
                     encode_in_query(capture, &mut out);
                 } else {
-                    path::encode(capture, &mut out);
+                    path::encode_location(capture, &mut out);
                 }
                 follows_capture = true;
             }
@@ -145,13 +145,14 @@ pub fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> Vec<u8>
     out
 }
 
-/// Appends a capture to a query. There, other than in a path, `+` means a space, and `;` divides parameters for many
-/// programs.
+/// Appends a capture to a query. There, other than in a path, `&` divides parameters, for many programs `;` does, too, and
+/// `+` means a space.
 fn encode_in_query(capture: &[u8], out: &mut Vec<u8>) {
     let mut encoded = Vec::with_capacity(capture.len());
-    path::encode(capture, &mut encoded);
+    path::encode_location(capture, &mut encoded);
     for byte in encoded {
         match byte {
+            b'&' => out.extend_from_slice(b"%26"),
             b'+' => out.extend_from_slice(b"%2B"),
             b';' => out.extend_from_slice(b"%3B"),
             _ => out.push(byte),
@@ -159,12 +160,12 @@ fn encode_in_query(capture: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether a location leads back to the path that was requested.
+/// Returns whether a location leads back to the path that was requested, which is in normal form.
 pub fn leads_to(location: &[u8], path: &[u8]) -> bool {
     let end = location.iter().position(|byte| matches!(byte, b'?' | b'#'));
-    let mut own = Vec::with_capacity(path.len());
-    path::encode(path, &mut own);
-    location[..end.unwrap_or(location.len())] == own
+    let mut name = Vec::with_capacity(location.len());
+    let normal = path::normalize_rooted(&location[..end.unwrap_or(location.len())], &mut name);
+    normal.is_ok() && name == path
 }
 
 /// The redirects of a file, by path.
@@ -407,8 +408,13 @@ mod tests {
                 "/$1?a=$1&b=$1",
                 &["", "x+y;z&?"],
                 None,
-                "/x+y;z%26%3F?a=x%2By%3Bz%26%3F&b=x%2By%3Bz%26%3F",
+                "/x+y;z&%3F?a=x%2By%3Bz%26%3F&b=x%2By%3Bz%26%3F",
             ),
+            // The reserved characters that a segment may have (RFC 3986 §3.3), and others that end it.
+            ("/n/$1", &["", "a:b@c!$&'()*+,;=-._~"], None, "/n/a:b@c!$&'()*+,;=-._~"),
+            ("/n/$1", &["", "a?b#c%d\r\nE: f"], None, "/n/a%3Fb%23c%25d%0D%0AE:%20f"),
+            ("/n/$1", &["", "[a]{b}|\\^`\"<>"], None, "/n/%5Ba%5D%7Bb%7D%7C%5C%5E%60%22%3C%3E"),
+            ("/n?to=$1", &["", "a:b'c"], None, "/n?to=a:b'c"),
             ("https://example.org/$0", &["a"], None, "https://example.org/a"),
             ("/cost$$1", &["", "x"], None, "/cost$1"),
         ] {
@@ -419,7 +425,18 @@ mod tests {
 
     #[test]
     fn no_capture_leads_to_another_host() {
-        let hostile = ["/evil.org", "//evil.org", "\\evil.org", "/\\evil.org", "evil.org", "", "/"];
+        let hostile = [
+            "/evil.org",
+            "//evil.org",
+            "\\evil.org",
+            "/\\evil.org",
+            "evil.org",
+            "",
+            "/",
+            ":",
+            "@evil.org",
+            "\t/evil.org",
+        ];
         for target in ["/$1", "/$1/$2", "/$1$2", "/$1/$1/$2", "/$0$1"] {
             assert_eq!(check_target(target, 2), Ok(()), "{target}");
             for one in hostile {
@@ -466,6 +483,8 @@ mod tests {
     fn a_location_is_compared_with_the_path_that_was_requested() {
         assert!(leads_to(b"/a%20b?q", b"/a b"));
         assert!(leads_to(b"/a#b", b"/a"));
+        assert!(leads_to(b"/a:b&c%27", b"/a:b&c'"), "however its characters are written");
+        assert!(leads_to(b"/b/../a%3ab", b"/a:b"));
         assert!(!leads_to(b"/a/", b"/a"));
         assert!(!leads_to(b"https://example.org/a", b"/a"));
     }

@@ -408,18 +408,31 @@ fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Appends the name of a file, or a path, percent-encoded for `Location`, `href` and the like.
+/// Appends the name of a file, or a path, percent-encoded for `href` and the like.
 ///
 /// Only letters, digits, `-._~!$()*+,;=@` and the slash stay unencoded. So the result never ends a line, a quoted
 /// attribute or a string in HTML, and its first segment is never taken for a scheme. A run of slashes becomes one
 /// slash, also together with the end of `out`: nothing that begins with `//`, which a browser takes for another host,
 /// can arise. An [`ENCODED_SLASH`] stays encoded.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
+    encode_path(|byte| bytes::is(byte, PLAIN), path, out);
+}
+
+/// Like [`encode`], for a `Location` whose path begins with a slash: all characters that a segment may have stay
+/// unencoded (`pchar`, RFC 3986 §3.3), so also `&`, `'` and `:`. The result ends neither the path nor the line.
+pub fn encode_location(path: &[u8], out: &mut Vec<u8>) {
+    let is_kept = |byte| bytes::is(byte, PLAIN) || matches!(byte, b'&' | b'\'' | b':');
+    encode_path(is_kept, path, out);
+}
+
+/// Appends a path with runs of slashes as one. Bytes for which `is_kept` is true stay as they are.
+#[inline(always)]
+fn encode_path(is_kept: impl Fn(u8) -> bool, path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         match byte {
             b'/' if out.last() == Some(&b'/') => {}
             ENCODED_SLASH => push_encoded(b'/', out),
-            byte if bytes::is(byte, PLAIN) => out.push(byte),
+            byte if is_kept(byte) => out.push(byte),
             byte => push_encoded(byte, out),
         }
     }

@@ -204,10 +204,27 @@ fn encoding_is_safe_in_fields_and_in_html() {
 }
 
 #[test]
+fn rfc3986_3_3_a_location_keeps_the_characters_of_segments() {
+    for (path, expected) in [
+        ("/a:b@c/!$&'()*+,;=-._~", "/a:b@c/!$&'()*+,;=-._~"),
+        ("/a?b#c%d\r\ne", "/a%3Fb%23c%25d%0D%0Ae"),
+        ("/ \"<>[\\]^`{|}\u{e4}", "/%20%22%3C%3E%5B%5C%5D%5E%60%7B%7C%7D%C3%A4"),
+        ("//evil.example//", "/evil.example/"),
+        ("/a\0b", "/a%2Fb"),
+    ] {
+        let mut out = Vec::new();
+        encode_location(path.as_bytes(), &mut out);
+        assert_eq!(String::from_utf8(out).as_deref(), Ok(expected), "{path:?}");
+    }
+}
+
+#[test]
 fn encoding_behind_a_slash_never_doubles_it() {
-    let mut out = b"/".to_vec();
-    encode(b"//evil.example", &mut out);
-    assert_eq!(out, b"/evil.example");
+    for encode in [encode, encode_location] {
+        let mut out = b"/".to_vec();
+        encode(b"//evil.example", &mut out);
+        assert_eq!(out, b"/evil.example");
+    }
 }
 
 #[test]

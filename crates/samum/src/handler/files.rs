@@ -337,8 +337,8 @@ pub(super) fn redirect<'a>(
 /// The URL of a path below a prefix, with the query of a target.
 pub(super) fn location(target: Target<'_>, prefix: &[u8], to: &[u8]) -> Vec<u8> {
     let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
-    path::encode(prefix, &mut location);
-    path::encode(to, &mut location);
+    path::encode_location(prefix, &mut location);
+    path::encode_location(to, &mut location);
     if let Target::Origin { query: Some(query), .. } = target {
         location.push(b'?');
         location.extend_from_slice(query);

@@ -722,6 +722,13 @@ fn redirects_have_captures_and_take_all_methods() {
         assert_eq!(location(&server, "PUT /all/b?q"), moved(307, "https://example.org/x/b?fixed"));
         assert_eq!(location(&server, "GET /all"), moved(301, "/all/"));
         assert_eq!(location(&server, "GET /x/old//evil.org"), moved(303, "/x/new/evil.org"));
+        // What a segment may have stays as it is; what would end the path or the line does not.
+        let reserved = "GET /x/old/a:b@c&d'e;f=g%3F%23%0D%0Ah";
+        let expected = moved(303, "/x/new/a:b@c&d'e;f=g%3F%23%0D%0Ah");
+        assert_eq!(location(&server, reserved), expected);
+        for (path, to) in [("/a/%2Fevil.org", "/%2Fevil.org"), ("/a/%5Cevil.org", "/%5Cevil.org")] {
+            assert_eq!(location(&server, &format!("GET {path}")), moved(302, to));
+        }
         assert_eq!(location(&server, "BREW /all/b"), moved(501, "none"));
         let options = ask(&server, "OPTIONS /all/b");
         assert_eq!(options.status, 204);
