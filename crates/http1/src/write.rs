@@ -33,6 +33,8 @@ pub enum ConnectionOption {
     Te,
     /// `upgrade`: with an `Upgrade` that names the protocol, in a request or with a 101 (RFC 9110 §7.8).
     Upgrade,
+    /// `upgrade, close`: the same in a request, and if the protocol does not change, this is the last request.
+    UpgradeOrClose,
 }
 
 /// Appends the head of a response with the empty line that ends it.
@@ -261,6 +263,9 @@ fn push_connection(out: &mut Vec<u8>, option: ConnectionOption) {
         ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         ConnectionOption::Te => out.extend_from_slice(b"Connection: TE\r\n"),
         ConnectionOption::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
+        ConnectionOption::UpgradeOrClose => {
+            out.extend_from_slice(b"Connection: upgrade, close\r\n");
+        }
     }
 }
 

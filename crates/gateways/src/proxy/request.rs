@@ -158,8 +158,9 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
 /// `HEAD` there are none, because a response to `HEAD` ends with its head, and after a 101 a tunnel would begin there.
 /// WebSocket has `GET` only (RFC 6455 §4.1). Other protocols use `POST`, as Docker and Kubernetes do, or `OPTIONS`.
 ///
-/// A request of Docker has a body, which is sent before the tunnel begins (RFC 9110 §7.8). If the method has no use for a
-/// body, the connection to the upstream is closed after the response, so there is no tunnel.
+/// A request of Docker has a body, which is sent before the tunnel begins. So has a `GET` of some libraries: RFC 9110 §7.8
+/// demands only that the whole request comes first, and nginx and Caddy pass such an upgrade on, too. If the method has no
+/// use for a body and there is no tunnel, the link is [of no use](is_last) afterwards.
 pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     let is_asked = match head.framing {
         Framing::Tunnel => true,
@@ -167,7 +168,6 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
         Framing::Length(_) | Framing::Unknown => {
             let mut options = head.lines(Field::Connection).flat_map(bytes::list);
             head.version == Version::Http11
-                && !is_last(head)
                 && options.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
         }
     };
@@ -235,7 +235,7 @@ pub(crate) fn write<'a>(
     }
     let connection = if let Some(protocols) = upgrade(head) {
         push_line(to, b"Upgrade", &protocols);
-        ConnectionOption::Upgrade
+        if is_last(head) { ConnectionOption::UpgradeOrClose } else { ConnectionOption::Upgrade }
     } else if is_last(head) {
         ConnectionOption::Close
     } else if has_trailers {

@@ -252,6 +252,15 @@ fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
         ),
         (
             "DELETE / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5", "Upgrade: x", "Connection: upgrade, close"],
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nTransfer-Encoding: chunked\r\n",
+            &["Transfer-Encoding: chunked", "Upgrade: x", "Connection: upgrade, close"],
+        ),
+        // Nothing may come behind the head of the response.
+        (
+            "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
             &["Content-Length: 5", "Connection: close"],
         ),
     ] {
