@@ -181,6 +181,11 @@ impl FromStr for Prefix {
         if ["all", "any", "*"].contains(&text) {
             return Err(format!("{text}: all addresses are \"0.0.0.0/0\" and \"::/0\""));
         }
+        // Caddy's word for the ranges of private networks.
+        if text == "private_ranges" {
+            let all = "\"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\", \"127.0.0.0/8\", \"fd00::/8\", \"::1\"";
+            return Err(format!("{text}: write {all}"));
+        }
         let wrong = || {
             format!("{text}: expected an address or a range such as 192.0.2.0/24 or 2001:db8::/32")
         };

@@ -133,6 +133,8 @@ pub enum Thing {
     Directory(PathBuf),
     /// The path of a route with the files of a directory.
     Path(PathBuf, String),
+    /// A file that is sent in place of an answer.
+    Page(Page),
     /// A directory that symbolic links may lead into.
     Links(PathBuf),
     /// A directory for the files of buffers.
@@ -157,6 +159,17 @@ pub enum Thing {
     Interface(String),
     /// The user that the server becomes.
     Account(Account),
+}
+
+/// A file that is sent in place of an answer: a fallback, or a page for an error.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Page {
+    /// Its path on the site.
+    pub path: String,
+    /// The files that the path may lead to; the first one that exists is sent.
+    pub files: Vec<PathBuf>,
+    /// True if it is a fallback.
+    pub is_fallback: bool,
 }
 
 /// The keys that a route inherits from its site, unless it has its own. A route begins with a copy of its

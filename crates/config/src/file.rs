@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, Thing};
+use super::draft::{Draft, Page, Thing};
 use super::expand::{self, Reference};
 use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
@@ -96,6 +96,17 @@ impl Loaded {
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let sources = self.sources.iter().map(|source| source.path.as_path());
         sources.chain(self.values.iter().map(PathBuf::as_path))
+    }
+
+    /// The files that are sent in place of answers, in the order in which the files name them.
+    pub fn pages(&self) -> impl Iterator<Item = &Page> {
+        let pages = self.places.iter().filter_map(|(thing, place)| match thing {
+            Thing::Page(page) => Some((place, page)),
+            _ => None,
+        });
+        let mut pages: Vec<_> = pages.collect();
+        pages.sort_by_key(|(place, page)| (**place, page.is_fallback));
+        pages.into_iter().map(|(_, page)| page)
     }
 
     /// Makes an error about a thing, at the first position that names it.

@@ -17,6 +17,7 @@ mod listen;
 mod log;
 mod patterns;
 mod pcap;
+mod peers;
 mod redirect;
 mod request_headers;
 mod route;

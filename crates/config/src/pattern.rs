@@ -6,7 +6,7 @@ use core::fmt;
 /// `?` for one byte; everything else stands for itself.
 ///
 /// Characters with another meaning in the patterns of other servers are refused, because they would silently match
-/// nothing: `{css,js}`, `[ab]`, `(a|b)`, `~`, `=` and `^` at the beginning, `$` at the end. After a backslash such
+/// nothing: `{css,js}`, `[ab]`, `a|b`, `~`, `=` and `^` at the beginning, `$` at the end. After a backslash such
 /// a character stands for itself.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
@@ -142,6 +142,14 @@ fn shape_of(text: &str) -> Result<String, String> {
             {
                 return Err(format!("{text}: {EXPRESSION}; {}", itself(char)));
             }
+            '|' => {
+                let all: Vec<_> = text.split('|').map(|one| format!("`{}`", one.trim())).collect();
+                return Err(format!(
+                    "{text}: alternatives with `|` are not supported: write one for each, {}; {}",
+                    all.join(" and "),
+                    itself(char)
+                ));
+            }
             '$' if behind.is_empty() => {
                 return Err(format!("{text}: {EXPRESSION}; {}", itself(char)));
             }
@@ -190,6 +198,8 @@ mod tests {
             ("/a{", "alternatives in braces"),
             ("*.[jt]s", "a choice of characters in brackets"),
             ("*.(css|js)", "this is a regular expression"),
+            ("*.css|*.js", "write one for each, `*.css` and `*.js`; `\\|` is the character itself"),
+            ("/(a)|b", "alternatives with `|` are not supported"),
             ("/x/(.*)", "this is a regular expression"),
             ("~ \\.php$", "this is a regular expression"),
             ("~* .php", "this is a regular expression"),
@@ -210,7 +220,7 @@ mod tests {
         for (pattern, path) in [
             (r"/\{a,b\}", "/{a,b}"),
             (r"*.\[jt\]s", "/a.[jt]s"),
-            (r"/\(a|b)", "/(a|b)"),
+            (r"/\(a\|b)", "/(a|b)"),
             (r"/a\$", "/a$"),
             (r"/a\\b", r"/a\b"),
             ("/Foo_(bar)", "/Foo_(bar)"),

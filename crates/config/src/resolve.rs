@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::draft::{AcmeDraft, Draft, RouteDraft, Shared, SiteDraft, Thing};
+use super::draft::{AcmeDraft, Draft, Page, RouteDraft, Shared, SiteDraft, Thing};
 use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
-    Acme, AcmeChallenge, Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen,
-    LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, TlsFiles, Upstream,
-    acme, keys, value,
+    Acme, AcmeChallenge, Action, Address, Balance, Config, Fastcgi, Files, GatewayRules, Https,
+    Listen, LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, TlsFiles,
+    Upstream, acme, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -44,6 +44,7 @@ pub(super) fn resolve(
     let mut places = HashMap::from_iter(draft.server_things);
     places.extend(draft.acme.things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
+    draft.sites.iter().for_each(|site| note_pages(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
     (Config { server: draft.server, sites, acme, secrets: Secrets::default() }, places)
 }
@@ -194,6 +195,42 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
             places.entry(Thing::Buffers(dir.clone())).or_insert(place);
         }
     }
+}
+
+/// Notes the position of each fallback and of each page for an error that a site names.
+fn note_pages(site: &SiteDraft, places: &mut HashMap<Thing, Span>) {
+    let mut named = Vec::new();
+    for route in &site.routes {
+        let has_files = matches!(route.actions[..], [(Action::Files(_), _)]);
+        let fallback = route.shared.files.fallback.as_deref().filter(|_| has_files);
+        named.extend(fallback.zip(route.shared.fallback_place).map(|one| (one, true)));
+        named
+            .extend(route.shared.errors.values().map(|(path, place)| ((&path[..], *place), false)));
+    }
+    named.extend(site.shared.errors.values().map(|(path, place)| ((&path[..], *place), false)));
+    if named.is_empty() {
+        return;
+    }
+    let all = Routes::new(entries(site, |_| true));
+    for ((path, place), is_fallback) in named {
+        if let Some(files) = files_at(site, &all, path).and_then(|route| named_files(route, path)) {
+            let page = Page { path: path.to_owned(), files, is_fallback };
+            places.entry(Thing::Page(page)).or_insert(place);
+        }
+    }
+}
+
+/// The files that a path of a site may lead to, in a route that has it.
+fn named_files(route: &RouteDraft, path: &str) -> Option<Vec<PathBuf>> {
+    let [(Action::Files(Files { root, .. }), _)] = &route.actions[..] else { return None };
+    let rest = path.strip_prefix(&route.path.0)?.trim_start_matches('/');
+    let rules = &route.shared.files;
+    Some(if rest.is_empty() || rest.ends_with('/') {
+        rules.index.iter().map(|name| root.join(rest).join(name)).collect()
+    } else {
+        let clean = rules.clean_urls.then(|| root.join(format!("{rest}.html")));
+        core::iter::once(root.join(rest)).chain(clean).collect()
+    })
 }
 
 fn site_of(draft: SiteDraft) -> Site {

@@ -172,6 +172,9 @@ pub fn type_of(name: &str, value: &str) -> Result<(String, String), String> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '*', '{']) {
         return Err(format!("{name:?}: expected an extension without its dot, such as wasm"));
     }
+    if name.contains([',', ';', '|']) {
+        return Err(format!("{name:?}: each extension has an entry of its own"));
+    }
     Ok((name.to_ascii_lowercase(), media_value(value)?))
 }
 
@@ -194,6 +197,9 @@ pub fn media_value(text: &str) -> Result<String, String> {
 pub fn media_essence(text: &str) -> Result<String, String> {
     let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| bytes::is(byte, TOKEN));
     match text.split_once('/') {
+        Some((_, kind)) if kind.contains('*') => {
+            Err(format!("{text:?}: a media type has no `*`: write each type, such as text/html"))
+        }
         Some((class, kind)) if is_token(class) && is_token(kind) => Ok(text.to_ascii_lowercase()),
         _ => Err(format!("{text:?} is no media type, such as application/wasm")),
     }
@@ -310,6 +316,8 @@ mod tests {
             ".wasm=a/b",
             "*.wasm=a/b",
             "{jpg,jpeg}=a/b",
+            "jpg,jpeg=a/b",
+            "jpg|jpeg=a/b",
             "a/b=c/d",
             "a=b",
             "a=/b",
@@ -318,6 +326,9 @@ mod tests {
         ] {
             assert!(media_type(bad).is_err(), "{bad}");
         }
+        assert_eq!(media_type("read me=a/b"), pair("read me", "a/b"));
+        assert_eq!(media_type("Release Notes=a/b"), pair("release notes", "a/b"));
+        assert!(media_essence("text/*").is_err() && media_essence("*/*").is_err());
         assert_eq!(media_essence("Text/HTML").as_deref(), Ok("text/html"));
         assert!(media_essence("text/html; charset=utf-8").is_err());
         assert!(charset("utf-8").is_ok() && charset("none").is_ok());

@@ -5,7 +5,7 @@ use core::net::{Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::path::PathBuf;
 
-use crate::TlsFiles;
+use crate::{TlsFiles, placeholder};
 
 /// The servers that the requests of a route are passed on to, and the rules for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,6 +206,16 @@ impl Default for HealthRules {
 ///
 /// A sentence for the operator.
 pub fn server(text: &str) -> Result<ServerUrl, String> {
+    let capture = || placeholder::capture(text).map(|capture| format!("`{capture}`"));
+    if let Some(variable) = placeholder::any(text).or_else(capture) {
+        return Err(format!(
+            "{text:?}: {variable} is not replaced: a server has a fixed URL; with a path in the URL, the rest of the request's \
+             path behind the `path` of the route follows it"
+        ));
+    }
+    if let Some(before) = text.strip_suffix("/*") {
+        return Err(format!("{text:?}: a server has no patterns: write \"{before}/\""));
+    }
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(ServerUrl { protocol: Protocol::Http, address: unix(path)?, path: None });
     }

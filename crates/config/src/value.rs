@@ -15,7 +15,7 @@ use super::{
     Account, Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, expand, rule,
     suggest,
 };
-use crate::site;
+use crate::{placeholder, site};
 
 /// The allowed numbers of workers.
 pub const THREADS: RangeInclusive<i64> = 1..=1024;
@@ -335,6 +335,12 @@ pub(super) fn mail(text: &str) -> Result<String, String> {
 ///
 /// A sentence for the operator.
 pub fn index(text: &str) -> Result<String, String> {
+    if let Some(variable) = placeholder::any(text) {
+        return Err(format!(
+            "{variable} is not replaced: an index is the name of a file in the directory, such as index.html; \
+             `clean-urls = true` finds `a.html` for `/a`"
+        ));
+    }
     if text.is_empty() || text.contains(['/', '\0']) || text == "." || text == ".." {
         return Err("expected the name of a file in the directory, such as index.html".into());
     }
@@ -566,6 +572,9 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 
 /// Reads the path of a URL in its normal form.
 pub(super) fn path(text: &str) -> Result<String, String> {
+    if let Some(variable) = placeholder::any(text) {
+        return Err(format!("{variable} is not replaced: a path has no variables"));
+    }
     if !text.starts_with('/') {
         let normal = normal(&format!("/{text}"));
         return Err(format!("a path begins with a slash; did you mean `{normal}`?"));
@@ -586,6 +595,45 @@ pub(super) fn path(text: &str) -> Result<String, String> {
         return Err(format!("the path is not in its normal form, which is `{normal}`"));
     }
     rule::path(text)
+}
+
+/// Reads the path of a file that takes the place of an answer.
+pub(super) fn page(text: &str) -> Result<String, String> {
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return Err(
+            "expected the path of a file of this site, such as `/404.html`, and no URL".to_owned()
+        );
+    }
+    if let Some(name) = text.strip_prefix('@') {
+        return Err(format!(
+            "`@{name}` is a location of nginx; expected the path of a file of this site, such as `/404.html`"
+        ));
+    }
+    path(text)
+}
+
+/// Reads the path of a fallback.
+pub(super) fn fallback(text: &str) -> Result<String, String> {
+    let is_status =
+        |word: &&str| word.strip_prefix('=').is_some_and(|code| code.parse::<u16>().is_ok());
+    let words: Vec<_> = text.split_ascii_whitespace().collect();
+    let Some(variable) = placeholder::any(text) else {
+        if words.iter().any(is_status) {
+            return Err("a path that leads to nothing is a 404 anyway: write \"none\"".to_owned());
+        }
+        return page(text);
+    };
+    // The list of nginx and Caddy: the requested file comes first anyway, and the last word is the fallback.
+    let last = words.last().map(|word| word.split('?').next().unwrap_or_default());
+    let fixed = last.filter(|word| word.starts_with('/') && placeholder::any(word).is_none());
+    let why = format!("{variable} is not replaced: the requested file comes first anyway");
+    Err(match fixed {
+        Some(path) => format!("{why}; write `{path}`"),
+        None if text.contains(".html") => {
+            format!("{why}, and `clean-urls = true` finds `a.html` for `/a`")
+        }
+        None => format!("{why}; a fallback is a path, such as `/index.html`"),
+    })
 }
 
 /// The path without empty and dot segments.
@@ -655,6 +703,19 @@ pub(super) fn target(text: &str) -> Result<String, String> {
             "a URL has visible ASCII characters only; encode others, as in `%20` for a space"
                 .to_owned(),
         );
+    }
+    if text.contains(":splat") {
+        let why = "`:splat` is for the files of `redirects`: here `$1` stands for the first star of `match`, and `$0` for \
+                   the rest of the path behind the `path` of the route";
+        return Err(why.to_owned());
+    }
+    if text.contains("%{") {
+        return Err(no_variable(text, "a target has no variables such as `%{…}`"));
+    }
+    if let Some(digit) = text.split('\\').skip(1).find_map(|behind| behind.chars().next())
+        && digit.is_ascii_digit()
+    {
+        return Err(format!("the text of a star is `${digit}`, and not `\\{digit}`"));
     }
     // `{host}` is a variable of Caddy.
     let braced = text.split_once('{').and_then(|(_, behind)| behind.split_once('}'));

@@ -2,7 +2,8 @@
 //! looks up interfaces.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use crate::serving::{self, NoRedirects, Snapshot};
 use crate::{account, control_socket, follow, shares, warnings};
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
-use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Thing, print};
+use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Page, Thing, print};
 use logs::files::cannot_log;
 use logs::location::Location;
 
@@ -45,6 +46,7 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
     warnings.extend(warnings::of(&loaded));
     let mut errors = open_all(&loaded, &mut warnings);
+    warnings.extend(missing_pages(&loaded));
     let reading = Reading::first(&loaded, certificates::now());
     let seen = match reading {
         Ok(reading) => {
@@ -94,8 +96,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
                 );
                 Ok(())
             }
-            // A disk may be mounted later.
-            Thing::Links(_) => Ok(()),
+            // A disk may be mounted later, and a page may be written later.
+            Thing::Links(_) | Thing::Page(_) => Ok(()),
             // `Reading` reads them, because a certificate and its key are read together. Nothing is looked up for a host.
             Thing::TlsFile(_) | Thing::AcmeTerms | Thing::AcmeStorage(_) | Thing::Host(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
@@ -201,6 +203,31 @@ fn for_a_file(path: &str) -> String {
         "the `path` of a route with `files` is a directory, and requests for `{path}` are sent to `{path}/`: for the \
          file use `match = \"{path}\"` in the place of `path`"
     )
+}
+
+/// Warns of fallbacks and of pages for errors that do not exist. They may be written later.
+fn missing_pages(loaded: &Loaded) -> Vec<Message> {
+    let is_missing = |page: &&Page| {
+        let is_absent = |file: &PathBuf| match file.metadata() {
+            Ok(data) => !data.is_file(),
+            // The user of the server may be able to see it.
+            Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        page.files.iter().all(is_absent)
+    };
+    let warn = |page: &Page| {
+        let Page { path, files, is_fallback } = page;
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        let until = if *is_fallback {
+            "a path that leads to nothing is answered 404"
+        } else {
+            "the built-in page is sent"
+        };
+        let text =
+            format!("there is no file for `{path}`: until {} exists, {until}", files.join(" or "));
+        loaded.warning(&Thing::Page(page.clone()), &text)
+    };
+    loaded.pages().filter(is_missing).map(warn).collect()
 }
 
 /// Returns true if a site listens at the Unix socket with this path.

@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod acme;
+mod elsewhere;
 
 /// Files in memory.
 struct Fake(BTreeMap<PathBuf, Vec<u8>>);

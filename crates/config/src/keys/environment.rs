@@ -2,6 +2,7 @@
 
 use crate::message::Notes;
 use crate::node::Node;
+use crate::placeholder;
 use crate::value::{self, quoted};
 
 /// Reads variables of an environment.
@@ -13,6 +14,12 @@ pub(super) fn read_variables(to: &mut Vec<(String, String)>, node: Node<'_>, not
         }
         let name = value::variable_name(name).map_err(|why| notes.error(place, why));
         if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
+            if let Some(variable) = placeholder::any(&value).filter(|_| !node.is_secret()) {
+                let text = format!(
+                    "{variable} is passed as it is: these values have no variables, and the usual ones of CGI are set anyway"
+                );
+                notes.warning(node.place, text);
+            }
             to.push((name, value));
         }
     }

@@ -4,7 +4,7 @@ use super::patterns::read_pattern;
 use super::text::some_list_text;
 use super::{Key, set};
 use crate::value::quoted;
-use crate::{HeaderRule, rule, variable};
+use crate::{HeaderRule, placeholder, rule};
 
 /// The keys of an element of `headers`.
 pub(super) const HEADER: &[Key<HeaderRule>] = &[
@@ -54,9 +54,9 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
             for (name, place, node) in table.entries() {
                 let name = rule::field_name(name).map_err(|why| notes.error(place, why));
                 if let (Ok(name), Some(value)) = (name, node.text(rule::field_value, notes)) {
-                    if let Some(variable) = variable::meant(&value).filter(|_| !node.is_secret()) {
+                    if let Some(variable) = placeholder::any(&value).filter(|_| !node.is_secret()) {
                         let text = format!(
-                            "`${variable}` is sent as it is: the fields of responses have no variables"
+                            "{variable} is sent as it is: the fields of responses have no variables"
                         );
                         notes.warning(node.place, text);
                     }

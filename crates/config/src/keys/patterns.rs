@@ -18,5 +18,16 @@ pub(super) fn read_pattern(node: Node<'_>, notes: &mut Notes) -> Option<Pattern>
         let text = "`**` is two stars, and one stands for slashes, too: write `*`";
         notes.warning(node.place, text);
     }
+    if pattern
+        .as_str()
+        .split([' ', ','])
+        .filter(|part| part.starts_with(['*', '/']))
+        .nth(1)
+        .is_some()
+    {
+        let text = "this is one pattern, and the path must have its space or comma: several patterns need one element or \
+                    one route each";
+        notes.warning(node.place, text);
+    }
     Some(pattern)
 }

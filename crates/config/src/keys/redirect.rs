@@ -2,7 +2,24 @@
 
 use super::{Key, set};
 use crate::Redirect;
+use crate::message::Notes;
+use crate::node::Node;
 use crate::value::{self, exact};
+
+/// Reads a target, and reports words of other servers that it would have as they are.
+pub(super) fn read_target(node: Node<'_>, notes: &mut Notes) -> Option<String> {
+    let target = node.template(value::target, notes)?;
+    let (path, _) = target.split_once(['?', '#']).unwrap_or((&target, ""));
+    let is_name = |name: &&str| name.starts_with(|first: char| first.is_ascii_alphabetic());
+    let mut names = path.split('/').filter_map(|segment| segment.strip_prefix(':')).filter(is_name);
+    if let Some(name) = names.next() {
+        let text = format!(
+            "`:{name}` is sent as it is: `$1` stands for the first star of `match`, and `$0` for the rest of the path"
+        );
+        notes.warning(node.place, text);
+    }
+    Some(target)
+}
 
 /// The keys of `redirect`.
 pub(super) const REDIRECT: &[Key<Redirect>] = &[
@@ -12,7 +29,7 @@ pub(super) const REDIRECT: &[Key<Redirect>] = &[
         default: "none; it is needed",
         example: r#""https://example.org/$0""#,
         doc: "The target.",
-        read: |redirect, node, notes| set(&mut redirect.to, node.template(value::target, notes)),
+        read: |redirect, node, notes| set(&mut redirect.to, read_target(node, notes)),
         write: |redirect| Some(exact(&redirect.to)),
     },
     Key {

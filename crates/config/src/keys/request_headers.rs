@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::RequestHeader;
 use crate::message::Notes;
 use crate::node::Node;
+use crate::placeholder::{self, Placeholder};
 use crate::value::{exact, quoted};
 
 /// Reads the fields that servers get.
@@ -24,6 +25,15 @@ pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, 
             notes.error(place, why);
         } else {
             to.extend(node.template(|text| RequestHeader::new(name, text), notes));
+            if let Some(Placeholder { text, counterpart }) =
+                node.as_text().and_then(placeholder::braced)
+                && !node.is_secret()
+            {
+                let counterpart = counterpart.map(|own| format!(": write {own}"));
+                let advice =
+                    counterpart.unwrap_or_else(|| ", as it is no variable here".to_owned());
+                notes.warning(node.place, format!("`{text}` is sent as it is{advice}"));
+            }
             let bytes: usize = to.iter().map(|field| field.name().len() + field.text().len()).sum();
             if bytes > RequestHeader::BYTES_MAX {
                 notes.error(place, "the fields of a route have 32 KiB at most");

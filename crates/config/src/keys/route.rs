@@ -6,7 +6,7 @@ use super::cgi::CGI;
 use super::fastcgi::FASTCGI;
 use super::log::{log_text, read_log_key};
 use super::patterns::read_pattern;
-use super::redirect::REDIRECT;
+use super::redirect::{REDIRECT, read_target};
 use super::servers::{read_applications, read_servers};
 use super::shared::{SHARED, files};
 use super::status::{STATUS, read_code};
@@ -122,7 +122,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
                 let Some(table) = node.table(notes) else { return };
                 read_keys_with(&mut redirect, REDIRECT, "redirect", &["to"], table, notes);
             } else {
-                set(&mut redirect.to, node.template(value::target, notes));
+                set(&mut redirect.to, read_target(node, notes));
             }
             route.actions.push((Action::Redirect(redirect), node.place));
         },

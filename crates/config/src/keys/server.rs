@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::interface::{interface_text, read_interface};
 use super::pcap::PCAP;
+use super::peers::read_peers;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
 use super::{ACCOUNT, BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys_with, set};
 use crate::draft::{Draft, Thing};
@@ -149,8 +150,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               scheme; if a client is no trusted proxy, these fields of its requests are \
               left out. A request whose fields name different clients is answered 400.",
         read: |draft, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
-            set(&mut draft.server.trusted_proxies, list);
+            set(&mut draft.server.trusted_proxies, read_peers(node, notes));
         },
         write: |server| Some(list_text(&server.trusted_proxies)),
     },

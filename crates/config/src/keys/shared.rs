@@ -7,6 +7,7 @@ use sendfile::Window;
 
 use super::headers::HEADER;
 use super::limits::LIMITS;
+use super::peers::read_peers;
 use super::request_headers::{read_request_headers, request_headers_text};
 use super::symlinks::{SYMLINKS, symlinks_text};
 use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
@@ -35,8 +36,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               stands for clients on a Unix socket for which no proxy of `trusted-proxies` gives an address. Limits \
               for each address do not apply to these clients.",
         read: |shared, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
-            set(&mut shared.access.allow, list);
+            set(&mut shared.access.allow, read_peers(node, notes));
         },
         write: |route| some_list_text(&route.access.allow),
     },
@@ -48,8 +48,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "The clients that are refused (403). If the list has `::/0`, or `0.0.0.0/0` and `::/0`, `unix` is \
               refused, too, unless `allow` has `unix`.",
         read: |shared, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
-            set(&mut shared.access.deny, list);
+            set(&mut shared.access.deny, read_peers(node, notes));
         },
         write: |route| some_list_text(&route.access.deny),
     },
@@ -105,7 +104,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             for (name, place, node) in table.entries() {
                 let status = name.parse().ok().ok_or_else(|| format!("`{name}` is no status"));
                 let status = status.and_then(rule::error_status);
-                match (status, node.text(value::path, notes)) {
+                match (status, node.text(value::page, notes)) {
                     (Err(why), _) => notes.error(place, why),
                     (Ok(status), Some(path)) => {
                         shared.errors.insert(status, (path, node.place));
@@ -134,7 +133,19 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               A directory with such a name is passed over. With `clean-urls` only the first name redirects to its \
               directory.",
         read: |shared, node, notes| {
-            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::index, notes);
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                let name = node.text(value::index, notes)?;
+                let names: Vec<_> =
+                    name.split([' ', ',']).filter(|name| !name.is_empty()).collect();
+                if let [_, _, ..] = names[..] {
+                    let list = list_text(&names);
+                    notes.warning(
+                        node.place,
+                        format!("this is one name; several names are a list: {list}"),
+                    );
+                }
+                Some(name)
+            };
             let names = match node.as_text() {
                 Some(_) => read(node, notes).map(|name| vec![name]),
                 None => node.list(notes, read),
@@ -209,7 +220,11 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "The file that is served with status 200 if a path leads to nothing: a path of the same site that leads \
               to files. If that file is missing, too, the response is a 404.",
         read: |shared, node, notes| {
-            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
+            if node.is_list() {
+                let text = "expected one path, such as `/index.html`: the requested file comes first anyway";
+                return notes.error(node.place, text);
+            }
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::fallback, notes);
             set(&mut shared.files.fallback, unless_none(node, notes, read));
             shared.fallback_place = Some(node.place);
         },
@@ -240,9 +255,14 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               gives `svgz` another type.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
-            for (name, _, node) in table.entries() {
+            for (name, place, node) in table.entries() {
                 let read = |value: &str| rule::type_of(name, value);
                 shared.files.types.extend(node.text(read, notes));
+                if name.contains(' ') && name.split(' ').all(is_extension) {
+                    let text =
+                        "this is the name of one file: each extension has an entry of its own";
+                    notes.warning(place, text);
+                }
             }
         },
         write: |route| {
@@ -719,6 +739,12 @@ const READERS: [(&[&str], &[&str]); 4] = [
 /// The actions of routes that do something with a key; `None` if all do.
 pub(crate) fn readers(key: &str) -> Option<&'static [&'static str]> {
     READERS.iter().find(|(keys, _)| keys.contains(&key)).map(|(_, actions)| *actions)
+}
+
+/// Returns true if a word is like an extension in a list of them, rather than a part of a name.
+fn is_extension(word: &str) -> bool {
+    (1..=5).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
 pub(super) const fn files(route: &Route) -> Option<&Files> {

@@ -1,10 +1,10 @@
 //! The keys of the table `status`.
 
 use super::{Key, set};
-use crate::FixedStatus;
 use crate::message::Notes;
 use crate::node::Node;
 use crate::value::quoted;
+use crate::{FixedStatus, placeholder};
 
 /// The keys of `status`.
 pub(super) const STATUS: &[Key<FixedStatus>] = &[
@@ -29,6 +29,14 @@ pub(super) const STATUS: &[Key<FixedStatus>] = &[
                 _ => Err("a text has 64 KiB at most; a longer one is a file".to_owned()),
             };
             fixed.text = node.text(read, notes);
+            if let Some(text) = &fixed.text
+                && let Some(variable) = placeholder::any(text).filter(|_| !node.is_secret())
+            {
+                notes.warning(
+                    node.place,
+                    format!("{variable} is sent as it is: a text has no variables"),
+                );
+            }
         },
         write: |fixed| fixed.text.as_deref().map(quoted),
     },

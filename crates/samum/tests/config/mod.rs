@@ -433,3 +433,53 @@ fn a_configuration_is_read_from_files_and_unnamed_pipes_alone() {
     let shown = text(&output.stderr);
     assert!(shown.contains("/dev/stdin:4:9: error: cannot serve /dev/www"), "it was read: {shown}");
 }
+
+/// Pages may be written later, so a page that does not exist is no error.
+#[test]
+fn a_check_tells_of_pages_that_do_not_exist() {
+    let directory = tempfile::tempdir().unwrap();
+    let www = directory.path().join("www");
+    fs::create_dir_all(www.join("dir")).unwrap();
+    for name in ["index.html", "there.html", "dir/index.html"] {
+        fs::write(www.join(name), name).unwrap();
+    }
+    let check = |routes: &str| {
+        let keys = format!("[[site]]\nlisten = ['127.0.0.1:0']\n{routes}\n");
+        fs::write(directory.path().join("samum.toml"), keys).unwrap();
+        let output = samum(directory.path(), &["check", "samum.toml"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let root = www.display();
+    for (routes, expected) in [
+        (
+            "errors = { 404 = '/gone.html', 500 = '/there.html' }\n[[site.route]]\nfiles = 'www'",
+            format!(
+                "samum.toml:3:18: warning: there is no file for `/gone.html`: until {root}/gone.html exists, the built-in \
+                 page is sent"
+            ),
+        ),
+        (
+            "[[site.route]]\nfiles = 'www'\nfallback = '/app.html'",
+            format!(
+                "samum.toml:5:12: warning: there is no file for `/app.html`: until {root}/app.html exists, a path that \
+                 leads to nothing is answered 404"
+            ),
+        ),
+        // A directory is no file, and the route of the path counts.
+        (
+            "[[site.route]]\npath = '/x/'\nfiles = 'www'\nclean-urls = true\nerrors = { 503 = '/x/dir/dir' }",
+            format!("until {root}/dir/dir or {root}/dir/dir.html exists"),
+        ),
+    ] {
+        let warnings = check(routes);
+        assert!(warnings.contains(&expected), "{warnings}");
+        assert_eq!(warnings.matches("warning:").count(), 1, "{warnings}");
+    }
+    for routes in [
+        "errors = { 404 = '/there.html' }\n[[site.route]]\nfiles = 'www'\nfallback = '/dir/'",
+        "[[site.route]]\nfiles = 'www'\nclean-urls = true\nerrors = { 404 = '/there' }\nfallback = '/'",
+    ] {
+        assert_eq!(check(routes), "", "{routes}");
+    }
+}
