@@ -1,7 +1,14 @@
 //! What the pages of one response may take.
 
-use crate::common::resident_bytes;
-use crate::includes::stage::{ERRMSG, on_both_drivers, serve, tree};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::sync::mpsc;
+use std::thread;
+
+use testkit::request;
+
+use crate::common::{SOON, resident_bytes, wait_until};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, serve, tree};
 
 /// Bytes of memory that a response may take, with what the server itself begins to use.
 const RESPONSE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -53,5 +60,99 @@ fn a_page_with_many_includes_is_whole() {
             assert_eq!(stage.page("/files.html"), expected);
             assert_eq!(stage.page("/pages.html"), expected);
         }
+    });
+}
+
+/// Waits until the pages of all responses have begun all includes that they begin now; returns their number.
+fn includes_begun(stage: &Stage) -> u64 {
+    let count = || stage.count("samum_includes_total", &[("event", "begun")]);
+    let mut last = count();
+    wait_until(SOON, || core::mem::replace(&mut last, count()) == last);
+    last
+}
+
+/// The parts of a page wait behind a part that does not come. The bodies that fill them are memory of the response, too.
+#[test]
+fn bodies_that_wait_for_their_turn_have_a_bound() {
+    const TEXT_BYTES: usize = 64 * 1024;
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let listener = UnixListener::bind(tree.path().join("app.sock")).unwrap();
+        let text = "x".repeat(TEXT_BYTES);
+        let includes = "<!--#include virtual='/text'-->".repeat(250);
+        let page = format!("<!--#include virtual='/server/late'-->{includes}");
+        tree.write("www/page.html", page.as_str());
+        tree.write("www/small.html", "<!--#include virtual='/text'-->");
+        let root = tree.path().display();
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\nincludes = true\n\
+             [[site.route]]\nfiles = '{root}/www'\n\
+             [[site.route]]\npath = '/server/'\nproxy = 'unix:{root}/app.sock'\n\
+             [[site.route]]\npath = '/text'\nstatus = {{ code = 200, text = '{text}' }}\n\
+             [[site.route]]\npath = '/metrics'\nmetrics = true\n"
+        );
+        let stage = Stage::new(&tree, &config);
+        assert_eq!(stage.page("/small.html"), text);
+        let before = resident_bytes(&stage.server);
+        let mut client = stage.connect();
+        client.send(request("GET /page.html")).unwrap();
+        let (mut late, _) = listener.accept().unwrap();
+        let begun = includes_begun(&stage);
+        let grown = resident_bytes(&stage.server).saturating_sub(before);
+        assert!(grown <= RESPONSE_BYTES_MAX, "{grown} bytes after {begun} includes");
+        let _ = late.read(&mut [0; 4096]).unwrap();
+        late.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate").unwrap();
+        let body = client.response().unwrap().body;
+        assert!(body == format!("late{}", text.repeat(250)).as_bytes(), "{} bytes", body.len());
+    });
+}
+
+/// Eight upstreams answer side by side. The response of each but the first waits in the upstream's socket.
+#[test]
+fn responses_of_upstreams_that_wait_for_their_turn_have_a_bound() {
+    const BODY_BYTES: usize = 4 * 1024 * 1024;
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let listener = UnixListener::bind(tree.path().join("app.sock")).unwrap();
+        let (accepted, all) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let accepted = accepted.clone();
+                thread::spawn(move || {
+                    let mut head = [0; 4096];
+                    let count = stream.read(&mut head).unwrap();
+                    let is_late = head[..count].starts_with(b"GET /server/late");
+                    accepted.send((is_late, stream.try_clone().unwrap())).unwrap();
+                    if !is_late {
+                        let head =
+                            format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+                        let _ =
+                            stream.write_all(&[head.as_bytes(), &vec![b'x'; BODY_BYTES]].concat());
+                    }
+                });
+            }
+        });
+        let includes = "<!--#include virtual='/server/large'-->".repeat(20);
+        let page = format!("<!--#include virtual='/server/late'-->{includes}");
+        tree.write("www/page.html", page.as_str());
+        let stage = serve(driver, &tree);
+        let before = resident_bytes(&stage.server);
+        let mut client = stage.connect();
+        client.send(request("GET /page.html")).unwrap();
+        let first: Vec<_> = (0..8).map(|_| all.recv_timeout(SOON).unwrap()).collect();
+        includes_begun(&stage);
+        let check = |what: &str| {
+            let grown = resident_bytes(&stage.server).saturating_sub(before);
+            assert!(grown <= RESPONSE_BYTES_MAX, "{what}: {grown} bytes");
+        };
+        check("behind the late part");
+        let (_, mut late) = first.into_iter().find(|(is_late, _)| *is_late).unwrap();
+        late.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate").unwrap();
+        // The client takes a part, and then nothing.
+        client.read_exactly(1000).unwrap();
+        includes_begun(&stage);
+        check("of a client that takes nothing");
     });
 }

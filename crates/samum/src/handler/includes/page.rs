@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::{HeadBuf, Status, path};
+use outq::Payload as _;
 use ring::Key;
 use sendfile::{Piece, Policy};
 
@@ -340,11 +341,9 @@ impl Page {
         let (filled, bytes) = match body {
             Some(body) => {
                 let parts: VecDeque<Part> = body.into_iter().collect();
-                let has_file = parts.iter().any(|part| matches!(part, Part::File(..)));
                 let bytes = match (is_made, search) {
                     (true, Some(_)) => GATEWAY_BYTES,
-                    _ if has_file => FILE_BYTES,
-                    _ => 0,
+                    _ => parts.iter().map(memory_of).sum(),
                 };
                 (Slot::Found { parts, is_made, making: None }, bytes)
             }
@@ -543,6 +542,17 @@ impl fmt::Display for Problem {
             Trouble::Unended => write!(f, "{trouble}"),
             _ => write!(f, "{trouble}; an error message stands in the page"),
         }
+    }
+}
+
+/// Bytes of memory that a part of a body takes or keeps alive until it is sent.
+fn memory_of(part: &Part) -> usize {
+    match part {
+        Part::Piece(Piece::Static(_)) => 0,
+        Part::Piece(Piece::Bytes(bytes)) => bytes.capacity(),
+        Part::Piece(piece) => usize::try_from(piece.len()).unwrap_or(usize::MAX),
+        Part::File(..) => FILE_BYTES,
+        Part::Producer(producer) => usize::try_from(producer.weight()).unwrap_or(usize::MAX),
     }
 }
 
