@@ -10,7 +10,8 @@ pub const RESETS_MAX: u32 = 1000;
 pub const RESETS_PER_SECOND: u32 = 33;
 
 /// Frames that carry nothing before a connection ends: PING, SETTINGS, PRIORITY, PRIORITY_UPDATE, WINDOW_UPDATE,
-/// unknown frames, CONTINUATION, and DATA with less than [`TINY_DATA`] that does not end its stream.
+/// unknown frames, CONTINUATION, HEADERS of streams that have ended or come behind the end of the connection, and DATA with
+/// less than [`TINY_DATA`] that does not end its stream.
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
 
 /// Such frames that are forgiven each second.

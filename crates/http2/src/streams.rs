@@ -108,6 +108,11 @@ impl Streams {
         self.place(id).map(|place| &mut self.active[place])
     }
 
+    /// Returns whether more of a request is to come, and is wanted.
+    pub(crate) fn is_awaiting(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|stream| stream.state == State::Open)
+    }
+
     /// The stream at the place of [`Standing::Active`].
     pub(crate) fn at(&mut self, place: usize) -> &mut Stream {
         &mut self.active[place]

@@ -313,6 +313,7 @@ impl Connection {
         };
         self.streams.use_id(stream);
         if matches!(self.draining, Draining::Last(last) if stream > last) {
+            self.count_idle(now)?;
             self.streams.close(stream, true);
             return Ok(None);
         }
@@ -361,6 +362,10 @@ impl Connection {
         mut result: Result<(), &'static str>,
         now: Duration,
     ) -> Result<Option<Said>, Fault> {
+        // A block that nobody needs is decoded all the same.
+        if !self.streams.is_awaiting(id) {
+            self.count_idle(now)?;
+        }
         let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
         if stream.announced.is_some_and(|left| left > 0) {
             result = result.and(Err("less content than announced"));

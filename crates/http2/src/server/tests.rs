@@ -871,6 +871,17 @@ fn rfc9113_6_8_an_end_in_two_steps_loses_no_request() {
 }
 
 #[test]
+fn streams_behind_the_end_are_dropped_and_counted() {
+    let (mut server, mut client) = pair();
+    server.client(client.get(1));
+    server.connection.end(ErrorCode::NoError, "");
+    server.events();
+    let dropped = (0..2 * IDLE_FRAMES_MAX)
+        .take_while(|round| server.client(client.get(2 * round + 3)).events().is_empty());
+    assert_eq!(dropped.count(), IDLE_FRAMES_MAX as usize);
+}
+
+#[test]
 fn a_client_that_leaves_gets_its_responses() {
     let (mut server, mut client) = pair();
     client.get(1).frame(Kind::GoAway, 0, 0, &[0; 8]);
@@ -1010,6 +1021,18 @@ fn attacks_are_stopped() {
         c.frame(Kind::Data, flag::PADDED, 1, &padded);
     };
     assert_eq!(attack(padding, true).0, Attack::IdleFrames);
+    // Heads of a stream that was reset.
+    let (found, rounds) = attack(
+        |c, stream| {
+            if stream == 1 {
+                c.get(1).window(1, 0);
+            }
+            c.headers(1, &GET, true);
+        },
+        true,
+    );
+    assert_eq!(found, Attack::IdleFrames);
+    assert!(rounds <= IDLE_FRAMES_MAX + IDLE_FRAMES_PER_REQUEST + 1, "{rounds}");
     // Answers that nobody takes.
     let (found, rounds) = attack(
         |c, _| {
