@@ -49,6 +49,8 @@ pub(crate) struct Output {
     pub(crate) trailers: FieldSection<'static>,
     /// The pieces that the client takes; known once the producer has been asked.
     pub(crate) takes: Option<Takes>,
+    /// True if the client had other requests beside this one when the producer was last asked.
+    pub(crate) is_shared: bool,
     /// Bytes that are missing to the promised length.
     left: Option<u64>,
     end: Option<Produced>,
@@ -85,6 +87,7 @@ impl Output {
             lent: 0,
             trailers: FieldSection::EMPTY,
             takes: None,
+            is_shared: false,
             left: None,
             end: None,
             is_awaited: false,
@@ -274,6 +277,7 @@ impl Producer for OutputProducer {
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut output = self.output.borrow_mut();
         output.takes = Some(sink.takes());
+        output.is_shared = sink.is_shared();
         let mut made = 0;
         while made < room
             && let Some(waiting) = output.waiting.pop_front()

@@ -67,11 +67,17 @@ impl BodyFraming {
 pub(super) struct Sink<'a> {
     pub(super) stream: &'a mut Stream,
     pub(super) framing: &'a mut BodyFraming,
+    /// True if the connection has other requests beside this one.
+    pub(super) is_shared: bool,
 }
 
 impl BodySink for Sink<'_> {
     fn takes(&self) -> Takes {
         self.stream.takes()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn push(&mut self, mut piece: Piece) {

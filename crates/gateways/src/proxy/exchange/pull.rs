@@ -203,6 +203,13 @@ impl Exchange {
         self.delivery.output.borrow().takes.is_some()
     }
 
+    /// Returns true if the client takes the content now, and no other of its requests beside it. A connection of HTTP/2 has
+    /// many requests, and its memory is not to be as many whole buffers. Only memory beside a file is given to all.
+    pub(super) fn has_its_turn(&self) -> bool {
+        let output = self.delivery.output.borrow();
+        output.takes.is_some() && (!output.is_shared || self.upstream.rules.buffer_dir.is_some())
+    }
+
     /// Pulls a piece of the `left` missing bytes of a content of known length, unless there is no room for it or
     /// nothing has come.
     ///
@@ -348,18 +355,18 @@ impl Exchange {
     }
 
     /// Takes a cyclic buffer, unless there is one; returns false if none is free. A response has a small buffer before
-    /// its turn, and while the worker has no memory for a whole one.
+    /// its turn, beside other requests of its connection, and while the worker has no memory for a whole one.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         let whole = self.buffer_bytes();
         if !self.reception.method.is_memory() {
-            let buffer = if self.is_taken() { self.take_whole_buffer(tools) } else { None };
+            let buffer = if self.has_its_turn() { self.take_whole_buffer(tools) } else { None };
             if let Some(buffer) = buffer.or_else(|| tools.pools.small.take(whole.min(SMALL_BYTES)))
             {
                 self.reception.method = ReceiveMethod::Memory { buffer, is_interrupted: false };
             }
         } else if self.delivery.bytes >= EARLY_BYTES_MAX
             && self.reception.method.buffer().is_some_and(|buffer| buffer.size() < whole as u64)
-            && self.is_taken()
+            && self.has_its_turn()
         {
             self.renew_buffer(tools);
         }

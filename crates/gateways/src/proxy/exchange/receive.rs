@@ -47,7 +47,8 @@ impl Exchange {
         self.delivery.output.borrow().in_memory() >= self.waiting_max()
     }
 
-    /// Bytes of the content that may wait in memory now: few before its turn, and no more than its buffer has.
+    /// Bytes of the content that may wait in memory now: few before its turn and beside other requests of its connection,
+    /// and no more than its buffer has.
     fn waiting_max(&self) -> u64 {
         let most = match &self.reception.method {
             ReceiveMethod::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
@@ -55,7 +56,7 @@ impl Exchange {
         };
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
-            () if self.is_taken() => most,
+            () if self.has_its_turn() => most,
             () => most.min(EARLY_BYTES_MAX),
         }
     }

@@ -167,7 +167,8 @@ impl Work {
             return Produced::Ended;
         };
         let before = self.stream.promised();
-        let mut sink = Sink { stream: &mut self.stream, framing: &mut body.framing };
+        let (stream, framing) = (&mut self.stream, &mut body.framing);
+        let mut sink = Sink { stream, framing, is_shared: false };
         let mut produced = producer.poll(PRODUCED_BYTES_MAX, &mut sink);
         let (last, bytes) = self.produced;
         let made = self.stream.promised() - before;

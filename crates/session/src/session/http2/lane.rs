@@ -132,7 +132,8 @@ impl Sending {
     /// `lanes` is the number of lanes that share the connection.
     pub(super) fn promise(&mut self, stream: &mut Stream, room: u64, lanes: usize) -> bool {
         if let Some(mut producer) = self.producer.take() {
-            let mut sink = Sink { stream, framing: &mut self.framing };
+            let is_shared = lanes > 1;
+            let mut sink = Sink { stream, framing: &mut self.framing, is_shared };
             let mut produced = producer.poll(room, &mut sink);
             if self.framing.is_broken(produced) {
                 produced = Produced::Failed;
