@@ -36,6 +36,9 @@ pub const END_STREAM: u8 = 1;
 /// The flag END_HEADERS.
 pub const END_HEADERS: u8 = 4;
 
+/// The flag PADDED.
+pub const PADDED: u8 = 8;
+
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -223,16 +226,34 @@ impl<S: Read + Write> Http2<S> {
     pub fn upload(
         &mut self,
         stream: u32,
-        mut body: &[u8],
+        body: &[u8],
         trailers: &[(&str, &str)],
     ) -> io::Result<()> {
+        self.push_data(stream, body, trailers.is_empty())?;
+        if !trailers.is_empty() && !self.replies.get(&stream).is_some_and(Reply::is_over) {
+            let block = block(trailers.iter().copied());
+            self.frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block)?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes behind which more may follow, as the windows of the server allow.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub fn upload_part(&mut self, stream: u32, bytes: &[u8]) -> io::Result<()> {
+        self.push_data(stream, bytes, false)
+    }
+
+    /// Sends DATA until all bytes are sent, or the stream is over.
+    fn push_data(&mut self, stream: u32, mut body: &[u8], ends: bool) -> io::Result<()> {
         loop {
             let own = self.initial_window + self.stream_room.get(&stream).copied().unwrap_or(0);
             let room = usize::try_from(self.room.min(own)).unwrap_or(0);
             let count = body.len().min(room).min(FRAME_BYTES_MAX);
             let is_last = count == body.len();
             if count > 0 || is_last {
-                let end = if is_last && trailers.is_empty() { END_STREAM } else { 0 };
+                let end = if is_last && ends { END_STREAM } else { 0 };
                 self.frame(kind::DATA, end, stream, &body[..count])?;
                 body = &body[count..];
                 let sent = i64::try_from(count).expect("a frame");
@@ -244,14 +265,9 @@ impl<S: Read + Write> Http2<S> {
                 self.take_frame()?;
             }
             if is_last {
-                break;
+                return Ok(());
             }
         }
-        if !trailers.is_empty() {
-            let block = block(trailers.iter().copied());
-            self.frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block)?;
-        }
-        Ok(())
     }
 
     /// The response on a stream, when it is complete or the stream was reset.

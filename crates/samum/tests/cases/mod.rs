@@ -471,7 +471,7 @@ impl Expected {
 }
 
 fn undated(response: &Response) -> Vec<&(String, String)> {
-    response.headers.iter().filter(|(name, _)| name != "Date").collect()
+    response.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("Date")).collect()
 }
 
 /// Names the first difference instead of printing megabytes.

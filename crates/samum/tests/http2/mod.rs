@@ -3,6 +3,7 @@
 mod attacks;
 mod operation;
 mod programs;
+mod smuggling;
 mod streams;
 mod table;
 mod uploads;
