@@ -1,15 +1,16 @@
-//! Programs of others as clients: curl, h2load, nghttp, Chromium, h2spec.
+//! Programs of others as clients: curl, h2load, nghttp, Chromium, h2spec; clients in Go, for Node.js and in Python.
 
 use core::time::Duration;
 use std::path::PathBuf;
 use std::process::Command;
 
 use testkit::http2::Http2;
-use testkit::{Content, Op, Server, SlowFs, Tree, or_skip, skip};
+use testkit::{Content, Op, Server, SlowFs, Tree, or_skip, skip, tether};
 
 use super::Certified;
 use crate::common::browser::Browser;
-use crate::common::{on_both_drivers, serve, tcp_address};
+use crate::common::stage::script;
+use crate::common::{on_both_drivers, serve, serve_config, tcp_address};
 
 /// Cases of h2spec that fail at good servers. The first is about a port that HTTP/1 shares: a preface that is none gets
 /// the answer 400.
@@ -182,5 +183,99 @@ fn h2spec_finds_no_fault() {
             }
         }
         assert_eq!(failed_always, Some(Vec::new()), "{url}");
+    });
+}
+
+/// A script of `clients`.
+fn client(name: &str) -> String {
+    format!("{}/tests/http2/clients/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Lets a client that others wrote get many files at once, upload, cancel, and get long files; plain and over TLS.
+fn serve_client(command: impl Fn() -> Command) {
+    let certified = Certified::new();
+    let mut tree = Tree::new().directory("cgi").directory("trust");
+    for number in 0..300 {
+        tree = tree.file(format!("www/{number}"), Content::pseudo_random(number, 30_000));
+    }
+    let tree = tree.file("www/long", Content::pseudo_random(1, 20_000_000));
+    script(&tree, "sum", "printf 'Content-Type: a/b\\n\\n'; exec md5sum");
+    let trusted = tree.path().join("trust/ca.pem");
+    std::fs::write(&trusted, certified.authority.pem()).unwrap();
+    let root = tree.path().display().to_string();
+    let (certificate, key) = certified.files.split_once(',').unwrap();
+    on_both_drivers(|driver| {
+        for is_secure in [false, true] {
+            let tls = format!("tls = {{ certificate = '{certificate}', key = '{key}' }}\n");
+            let server = serve_config(
+                &tree,
+                &format!(
+                    "[server]\nthreads = 1\ndriver = '{driver}'\n\
+                     [[site]]\nlisten = [{{ address = '127.0.0.1:0', tls = {is_secure} }}]\n{}\
+                     [[site.route]]\npath = '/files/'\nfiles = '{root}/www'\n\
+                     [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\nmax-body = 10000000\n",
+                    if is_secure { &tls } else { "" }
+                ),
+            );
+            let mut command = command();
+            let scheme = if is_secure { "https" } else { "http" };
+            command.arg(format!("{scheme}://{}", tcp_address(&server)));
+            if is_secure {
+                command.arg(&trusted);
+            }
+            let output = tether(&mut command).output().expect("it was there");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{scheme}: {said} {:?}", server.stderr());
+        }
+    });
+}
+
+/// Go's compiler, if it is somewhere where its installation puts it.
+fn go() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let of_path = std::env::split_paths(&path).map(|dir| dir.join("go"));
+    of_path.chain([PathBuf::from("/usr/local/go/bin/go")]).find(|file| file.is_file())
+}
+
+#[test]
+fn gos_client_gets_files_uploads_and_cancels() {
+    let Some(go) = go() else { skip!("Go is not installed") };
+    let built = Tree::new();
+    let program = built.path().join("client");
+    let build =
+        Command::new(go).arg("build").arg("-o").arg(&program).arg(client("client.go")).output();
+    let build = build.expect("it runs");
+    let said = String::from_utf8_lossy(&build.stderr);
+    if said.contains("Protocols") || said.contains("all.Go") {
+        skip!("this Go is too old");
+    }
+    assert!(build.status.success(), "{said}");
+    serve_client(|| Command::new(&program));
+}
+
+#[test]
+fn nodes_client_gets_files_uploads_and_cancels() {
+    if Command::new("node").arg("--version").output().is_err() {
+        skip!("Node.js is not installed");
+    }
+    serve_client(|| {
+        let mut command = Command::new("node");
+        command.arg(client("client.js"));
+        command
+    });
+}
+
+#[test]
+fn pythons_client_gets_files_uploads_and_cancels() {
+    // Debian's Python, which has Debian's libraries.
+    const PYTHON: &str = "/usr/bin/python3";
+    let has_h2 = Command::new(PYTHON).args(["-c", "import h2"]).output();
+    if !has_h2.is_ok_and(|output| output.status.success()) {
+        skip!("Python's library h2 is not installed");
+    }
+    serve_client(|| {
+        let mut command = Command::new(PYTHON);
+        command.arg(client("client.py"));
+        command
     });
 }
