@@ -109,6 +109,19 @@ impl<'a> Head<'a> {
         Head { method, target, ..self.clone() }
     }
 
+    /// The head with other field lines; they are as in [`new`](Self::new).
+    ///
+    /// # Panics
+    ///
+    /// If `lines` is longer than [`LINES_BYTES_MAX`](Self::LINES_BYTES_MAX).
+    pub fn with_lines<'b>(&self, lines: &'b [u8], index: FieldIndex) -> Head<'b>
+    where
+        'a: 'b,
+    {
+        assert!(lines.len() <= Self::LINES_BYTES_MAX, "a head with too many bytes of fields");
+        Head { lines, index, ..self.clone() }
+    }
+
     /// The head of a request without its conditions and ranges, because they do not concern the content that is sent.
     /// The conditions of a `POST` are about the resource that it goes to (RFC 9110 §13.2.1, §14.2).
     /// [`fields`](Self::fields) still has their lines.

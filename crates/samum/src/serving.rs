@@ -432,6 +432,10 @@ impl Recorder for Servings {
         self.at(listener).snapshot.admission(listener).http2
     }
 
+    fn takes_tunnels(&self, listener: u32) -> bool {
+        self.at(listener).snapshot.admission(listener).tunnels
+    }
+
     fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         let (serving, site) = self.of_refused(listener, head);
         serving.hsts(site).cloned()

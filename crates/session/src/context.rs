@@ -99,6 +99,11 @@ pub trait Recorder: fmt::Debug {
         false
     }
 
+    /// Returns whether a route of a listener can take tunnels of HTTP/2. By default none can.
+    fn takes_tunnels(&self, _listener: u32) -> bool {
+        false
+    }
+
     /// The field `Strict-Transport-Security` of the site of a request, if it has one. Without a head the site is that of
     /// bytes that are no request. By default there is none.
     fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {

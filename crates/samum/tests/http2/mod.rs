@@ -6,6 +6,7 @@ mod programs;
 mod smuggling;
 mod streams;
 mod table;
+mod tunnels;
 mod uploads;
 
 use std::net::TcpStream;

@@ -9,7 +9,7 @@ use crate::common::{on_both_drivers, serve_config};
 
 /// A language with a library for WebSockets.
 #[derive(Clone, Copy)]
-struct Language {
+pub(crate) struct Language {
     program: &'static str,
     /// Arguments with which the program succeeds if the library is there.
     probe: [&'static str; 2],
@@ -18,7 +18,7 @@ struct Language {
 }
 
 /// Debian's Python, which has Debian's libraries.
-const PYTHON: Language = Language {
+pub(crate) const PYTHON: Language = Language {
     program: "/usr/bin/python3",
     probe: ["-c", "import websockets"],
     script: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tunnels/echo.py"),
@@ -41,14 +41,14 @@ impl Language {
 }
 
 /// A server that sends back what it gets. It is killed at the end.
-struct Echo {
-    port: u16,
+pub(crate) struct Echo {
+    pub(crate) port: u16,
     process: Child,
 }
 
 impl Echo {
     /// Starts it, or says what is missing.
-    fn start(language: Language) -> Result<Self, String> {
+    pub(crate) fn start(language: Language) -> Result<Self, String> {
         let Language { program, probe, script } = language;
         let has_library = language.command().args(probe).stderr(Stdio::null()).status();
         if !has_library.is_ok_and(|status| status.success()) {

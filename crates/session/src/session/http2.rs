@@ -19,6 +19,7 @@
 //! - A lane takes memory only. Its payloads move into the queue of the connection, one batch ahead of the transport.
 //! - Windows of the client: a lane without room is not ready. Windows of the server: a stream has the window that its
 //!   consumer has room for. The window that each stream has in the beginning is kept in the lane if need be.
+//! - A tunnel is a lane whose two bodies have no framing: see `tunnel.rs`.
 //! - A fault of a response resets its stream. Only a fault of the client against the protocol ends the connection.
 //! - An idle connection has its `Http2` and no work. Memory that it does not need is given back after [`REST`].
 //!
@@ -30,6 +31,7 @@
 //! | the same, and bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
 //! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those without a window give theirs back |
+//! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
 //! | time: idle, for a head, for bytes, for a client's window | those of HTTP/1 | the stream is reset, or the connection ends |
@@ -50,6 +52,8 @@ mod lane;
 mod pace;
 mod pump;
 mod respond;
+mod tunnel;
+mod websocket;
 mod work;
 
 use core::num::NonZeroU64;
@@ -96,6 +100,8 @@ pub(super) struct Http2 {
     ended: bool,
     /// True if the connection has given memory back since it became idle.
     is_at_rest: bool,
+    /// True if the client was told that it may ask for tunnels.
+    takes_tunnels: bool,
     /// The time up to which there was a request. Other frames do not keep the connection.
     asked_at: Time,
 }
@@ -129,30 +135,36 @@ pub(super) fn clock(now: Time) -> Duration {
     now.since(Time::default())
 }
 
-/// The limits of requests.
-fn limits(cx: &Context) -> http2::Limits {
+/// The limits of requests. `takes_tunnels`: a route of the listener can take tunnels.
+fn limits(cx: &Context, takes_tunnels: bool) -> http2::Limits {
     let limits = &cx.tuning.request_limits;
     http2::Limits {
         head_bytes_max: limits.head_bytes_max.min(http2::limits::LIST_BYTES_MAX as usize),
         target_bytes_max: limits.target_bytes_max,
         fields_max: limits.fields_max.min(http2::limits::BLOCK_FIELDS_MAX),
-        extended_connect: false,
+        extended_connect: takes_tunnels,
     }
 }
 
 impl Http2 {
-    /// The session of a connection on which nothing was received.
-    pub(super) fn begin(cx: &Context) -> Self {
+    /// The session of a connection of this listener, on which nothing was received.
+    pub(super) fn begin(cx: &Context, listener: u32) -> Self {
+        let limits = limits(cx, cx.recorder.takes_tunnels(listener));
+        Self::with(cx.now, &limits)
+    }
+
+    fn with(now: Time, limits: &http2::Limits) -> Self {
         Self {
-            connection: Connection::new(clock(cx.now), &limits(cx)),
-            wait: Wait::Request(cx.now),
-            asked_at: cx.now,
+            connection: Connection::new(clock(now), limits),
+            wait: Wait::Request(now),
+            asked_at: now,
             judge_at: None,
             pace_at: None,
             skip_at: None,
             drain: Drain::No,
             ended: false,
             is_at_rest: false,
+            takes_tunnels: limits.extended_connect,
         }
     }
 
@@ -213,17 +225,7 @@ impl Session for Http2 {
     type Work = Work;
 
     fn new(now: Time) -> Self {
-        Self {
-            connection: Connection::new(clock(now), &http2::Limits::DEFAULT),
-            wait: Wait::Request(now),
-            asked_at: now,
-            judge_at: None,
-            pace_at: None,
-            skip_at: None,
-            drain: Drain::No,
-            ended: false,
-            is_at_rest: false,
-        }
+        Self::with(now, &http2::Limits::DEFAULT)
     }
 
     fn handle_bytes(
@@ -472,10 +474,15 @@ impl Session for Http2 {
         }
     }
 
-    fn activity(&self, _work: &Work) -> Activity {
+    fn is_tunnel(work: &Work) -> bool {
+        work.lanes.iter().any(|lane| lane.is_tunnel())
+    }
+
+    fn activity(&self, work: &Work) -> Activity {
         match self.wait {
             Wait::Idle(_) | Wait::Lingering(..) => Activity::Idle,
             Wait::Request(_) => Activity::Reading,
+            Wait::Server(_) if Self::is_tunnel(work) => Activity::Tunnel,
             Wait::Server(_) => Activity::Waiting,
             Wait::Peer(..) => Activity::Writing,
         }

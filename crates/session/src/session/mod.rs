@@ -200,9 +200,9 @@ pub trait Session: core::fmt::Debug + Sized {
         Next::Wait
     }
 
-    /// Speaks HTTP/2, or not, because the client has chosen so in the handshake of the transport. It comes before the
-    /// first byte. By default nothing changes.
-    fn choose(&mut self, _cx: &mut Context, _is_http2: bool) {}
+    /// Speaks HTTP/2, or not, because the client has chosen so in the handshake of the transport with this listener. It
+    /// comes before the first byte. By default nothing changes.
+    fn choose(&mut self, _cx: &mut Context, _is_http2: bool, _listener: u32) {}
 
     /// Returns true if the connection is a tunnel. By default none is.
     fn is_tunnel(_work: &Self::Work) -> bool {

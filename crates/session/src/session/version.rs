@@ -127,7 +127,8 @@ impl Session for Http {
             if !work.http1.take_preface() {
                 return taken;
             }
-            self.begin_second(requests.cx());
+            let listener = work.http1.place().listener;
+            self.begin_second(requests.cx(), listener);
         }
         match &mut self.0 {
             Inner::Http1(_) => unreachable!("it has just been changed"),
@@ -265,9 +266,9 @@ impl Session for Http {
         with_any_work!(self, work => |session, work| session.make_next_last(work))
     }
 
-    fn choose(&mut self, cx: &mut Context, is_http2: bool) {
+    fn choose(&mut self, cx: &mut Context, is_http2: bool, listener: u32) {
         if is_http2 {
-            self.begin_second(cx);
+            self.begin_second(cx, listener);
         }
     }
 
@@ -300,9 +301,9 @@ impl Session for Http {
 impl Http {
     /// Speaks HTTP/2 from now on.
     #[cold]
-    fn begin_second(&mut self, cx: &mut Context) {
+    fn begin_second(&mut self, cx: &mut Context, listener: u32) {
         cx.stats.http2_connections += 1;
-        let mut session = Box::new(Http2::begin(cx));
+        let mut session = Box::new(Http2::begin(cx, listener));
         let is_retiring = match &self.0 {
             Inner::Http1(before) => before.is_retiring(),
             Inner::Http2(_) => false,

@@ -33,6 +33,8 @@ pub(crate) struct Admission {
     pub(crate) proxy_protocol: bool,
     /// True if clients may speak HTTP/2.
     pub(crate) http2: bool,
+    /// True if a route can take tunnels: one whose requests are passed on to servers.
+    pub(crate) tunnels: bool,
 }
 
 impl Admission {
@@ -61,6 +63,7 @@ impl Admission {
             is_unix: matches!(listen.address, Address::Unix(_)),
             proxy_protocol: listen.proxy_protocol,
             http2: listen.http2,
+            tunnels: routes.clone().any(|route| matches!(route.action, Action::Proxy(_))),
         }
     }
 }

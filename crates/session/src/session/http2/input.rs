@@ -7,7 +7,7 @@ use http2::server::Event;
 use http2::{ErrorCode, Fault};
 use ring::Time;
 
-use super::lane::{Incoming, Lookup, Stage};
+use super::lane::{Form, Incoming, Lookup, Stage};
 use super::work::{DROPPED_BYTES_MAX, HELD_BYTES_MAX, Work};
 use super::{Http2, clock, limits};
 use crate::context::Context;
@@ -36,7 +36,7 @@ impl Http2 {
             if work.is_full() || work.had_its_turn(cx.turn) {
                 break;
             }
-            let (now, limits) = (clock(cx.now), limits(cx));
+            let (now, limits) = (clock(cx.now), limits(cx, self.takes_tunnels));
             let (taken, event) =
                 self.connection.handle_input(&bytes[at..], &mut text, now, &limits);
             at += taken;
@@ -134,6 +134,9 @@ impl Http2 {
         requests: &mut impl Requests,
         request: &http2::Request<'_>,
     ) {
+        if let Some(protocol) = request.protocol {
+            return self.handle_connect(work, requests, request, protocol);
+        }
         let (id, head) = (request.stream, &request.head);
         if !request.has_ended && head.framing.has_content() {
             let Some(consumer) = requests.consumer(id, head) else {
@@ -182,7 +185,9 @@ impl Http2 {
         consumer: Box<dyn Consumer>,
     ) {
         let id = request.stream;
-        let incoming = Incoming::new(consumer, request.head.framing == Framing::Unknown);
+        let is_announced = request.head.framing != Framing::Unknown;
+        let form = if is_announced { Form::Announced } else { Form::Counted };
+        let incoming = Incoming::new(consumer, form);
         let room = incoming.room();
         let lane = work.lane_of_current(id);
         lane.expect_continue = request.expect_continue;
@@ -211,12 +216,12 @@ impl Http2 {
             return drop_body(work, stream, count);
         };
         incoming.received += bytes.len() as u64;
-        if incoming.received > incoming.consumer.bytes_max() {
+        if incoming.is_too_long() {
             self.connection.handle_taken(stream, count, 0, now);
             return self.handle_long_body(work, cx, stream);
         }
         let taken = incoming.push(bytes);
-        let (room, is_counted) = (incoming.room(), incoming.is_counted);
+        let (room, is_counted) = (incoming.room(), incoming.form == Form::Counted);
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
         self.connection.handle_taken(stream, taken, room, now);
         if let Some(lane) = work.lane(stream) {
@@ -260,10 +265,9 @@ impl Http2 {
         let Some(incoming) = &mut lane.incoming else { return };
         let count = u32::try_from(incoming.feed()).unwrap_or(u32::MAX);
         let room = incoming.room();
-        if incoming.waiting.is_empty()
-            && let Some(trailers) = incoming.end.take()
-        {
-            for (name, value) in trailers.fields() {
+        if let Some(trailers) = incoming.take_end() {
+            // A tunnel has none.
+            for (name, value) in trailers.fields().filter(|_| incoming.form != Form::Tunnel) {
                 incoming.consumer.trailer(name, value);
             }
             incoming.consumer.end();

@@ -7,6 +7,7 @@ use http2::priority::{Priority, Wish};
 use ring::Time;
 use sendfile::{Failure, Policy, Stream, Window};
 
+use super::websocket::Tunnel;
 use crate::handler::{Consumer, Part, Parts, Produced, Producer, Search};
 use crate::record::Record;
 use crate::session::framing::{BodyFraming, Sink};
@@ -43,6 +44,7 @@ pub(super) struct Lane {
     pub(super) counted: Counted,
     /// True if the bytes of the response are paced.
     pub(super) is_paced: bool,
+    pub(super) tunnel: Tunnel,
 }
 
 /// The progress of a request.
@@ -106,10 +108,22 @@ pub(super) struct Incoming {
     pub(super) waiting: Vec<u8>,
     /// Bytes that have come.
     pub(super) received: u64,
-    /// True if they are counted for the log, because the head does not announce their number.
-    pub(super) is_counted: bool,
+    pub(super) form: Form,
     /// Some if the body is complete, but for the waiting bytes: its trailers.
     pub(super) end: Option<FieldSection<'static>>,
+}
+
+/// The form of the bytes for a consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A body whose length its head announces.
+    Announced,
+    /// A body of any length, which is counted for the log.
+    Counted,
+    /// A tunnel was asked for; the response decides what the bytes are.
+    Offered,
+    /// A tunnel.
+    Tunnel,
 }
 
 /// Memory that a lane has, as last counted.
@@ -178,13 +192,24 @@ fn shared(policy: Policy, lanes: usize) -> Policy {
 }
 
 impl Incoming {
-    pub(super) const fn new(consumer: Box<dyn Consumer>, is_counted: bool) -> Self {
-        Self { consumer, waiting: Vec::new(), received: 0, is_counted, end: None }
+    pub(super) const fn new(consumer: Box<dyn Consumer>, form: Form) -> Self {
+        Self { consumer, waiting: Vec::new(), received: 0, form, end: None }
+    }
+
+    /// Returns true if the bytes are more than the consumer takes.
+    pub(super) fn is_too_long(&self) -> bool {
+        let is_body = matches!(self.form, Form::Announced | Form::Counted);
+        is_body && self.received > self.consumer.bytes_max()
+    }
+
+    /// The bytes that the consumer takes now.
+    fn own_room(&self) -> u64 {
+        if self.form == Form::Offered { 0 } else { self.consumer.room() }
     }
 
     /// Takes the next bytes of the body; returns how many the consumer got.
     pub(super) fn push(&mut self, bytes: &[u8]) -> usize {
-        let room = if self.waiting.is_empty() { self.consumer.room() } else { 0 };
+        let room = if self.waiting.is_empty() { self.own_room() } else { 0 };
         let count = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
         if count > 0 {
             self.consumer.push(&bytes[..count]);
@@ -195,7 +220,7 @@ impl Incoming {
 
     /// Gives the consumer as many of the waiting bytes as it has room for; returns their number.
     pub(super) fn feed(&mut self) -> usize {
-        let room = usize::try_from(self.consumer.room()).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.own_room()).unwrap_or(usize::MAX);
         let count = room.min(self.waiting.len());
         if count > 0 {
             self.consumer.push(&self.waiting[..count]);
@@ -209,7 +234,13 @@ impl Incoming {
 
     /// The bytes that the consumer takes, beyond those that wait for it.
     pub(super) fn room(&self) -> u64 {
-        self.consumer.room().saturating_sub(self.waiting.len() as u64)
+        self.own_room().saturating_sub(self.waiting.len() as u64)
+    }
+
+    /// Takes the end out, if all bytes were given to the consumer.
+    pub(super) fn take_end(&mut self) -> Option<FieldSection<'static>> {
+        let is_next = self.waiting.is_empty() && self.form != Form::Offered;
+        if is_next { self.end.take() } else { None }
     }
 }
 
@@ -229,6 +260,7 @@ impl Lane {
             was_late: false,
             counted: Counted::default(),
             is_paced: false,
+            tunnel: Tunnel::No,
         }
     }
 
@@ -251,12 +283,17 @@ impl Lane {
         is_dropped || self.incoming.as_ref().is_some_and(|incoming| incoming.end.is_none())
     }
 
-    /// Returns true if it occupies a gateway, or may do so.
+    /// Returns true if it carries the bytes of another protocol.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel == Tunnel::Open
+    }
+
+    /// Returns true if it occupies a gateway, or may do so. Tunnels have a limit of their own.
     pub(super) fn has_gateway(&self) -> bool {
         match &self.stage {
             Stage::Asked { lookup, .. } => matches!(lookup, Lookup::Pending(Some(_))),
             Stage::Turning => false,
-            Stage::Sending(sending) => sending.producer.is_some(),
+            Stage::Sending(sending) => sending.producer.is_some() && !self.is_tunnel(),
         }
     }
 
@@ -271,7 +308,9 @@ impl Lane {
             Stage::Asked { lookup: Lookup::Body(_), .. } => true,
             Stage::Asked { .. } | Stage::Turning => false,
             Stage::Sending(_) => {
-                self.pause == Pause::Window || (takes && self.pause == Pause::Producer)
+                // Either end of a tunnel may be silent.
+                let sends = takes && !self.is_tunnel();
+                self.pause == Pause::Window || (sends && self.pause == Pause::Producer)
             }
         }
     }
@@ -284,7 +323,7 @@ impl Lane {
             {
                 true
             }
-            _ => self.waits_for_client(),
+            _ => self.is_tunnel() || self.waits_for_client(),
         }
     }
 

@@ -153,7 +153,9 @@ impl Http2 {
                     continue;
                 }
                 Served::Failed(failure) => {
-                    self.connection.reset(id, ErrorCode::Internal);
+                    let is_tunnel = work.lane(id).is_some_and(|lane| lane.is_tunnel());
+                    let code = if is_tunnel { ErrorCode::Connect } else { ErrorCode::Internal };
+                    self.connection.reset(id, code);
                     self.write_control(work);
                     work.failures.push(failure);
                     self.drop_lane(work, ring.now(), id, Cut::of(failure));

@@ -8,6 +8,7 @@ use outq::Payload as _;
 use super::Http2;
 use super::lane::{Pause, Sending, Stage};
 use super::pace::Pace;
+use super::websocket::Tunnel;
 use super::work::{BATCH_BYTES, COPIED_BYTES_MAX, Work};
 use crate::context::Context;
 use crate::fields::has_hsts;
@@ -53,15 +54,18 @@ impl Http2 {
         is_head: bool,
         mut response: Response<'_>,
     ) {
+        let times = match work.lane(id) {
+            Some(lane) if matches!(lane.tunnel, Tunnel::Asked(_)) => {
+                return self.answer_connect(work, cx, id, head, response);
+            }
+            Some(lane) => lane.times,
+            None => work.current.1,
+        };
         cx.stats.responses += 1;
         self.write_control(work);
         if response.is_made_while_sent() {
             self.invite(work, id);
         }
-        let times = match work.lane(id) {
-            Some(lane) => lane.times,
-            None => work.current.1,
-        };
         if response.terms.server_timing {
             times.add_timing(cx, &mut response);
         }
@@ -112,7 +116,7 @@ impl Http2 {
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
         if status == Status::SwitchingProtocols {
-            // No request of HTTP/2 asks for that.
+            // Only a request for a tunnel asks for that.
             self.connection.reset(id, ErrorCode::Internal);
             return self.drop_lane(work, cx.now, id, Cut::Handler);
         }
