@@ -75,7 +75,13 @@ typedef struct samum_queue samum_queue;
  * EAGAIN. Further completions of an accept, a signal or a watch that goes on do not count. */
 #define SAMUM_CALLS_MAX 65536
 
-/* What is read of a file, and the page cache. Bytes that are in it leave from there in any case. */
+/* What is read of a file, and the page cache. Bytes that are in it leave from there in any case, and stay.
+ *
+ * With SAMUM_NOCACHE the bytes that a call has brought leave the page cache while samum_wait goes on: behind a send that is under
+ * way, and within a second after its end, however it ends; when a peer acknowledges late, once more after 0.8, 6 and 51 s.
+ * samum_queue_free discards once, at once, what is still there. A page that is in use cannot be discarded: bytes on their way to a
+ * peer, on the same machine those that it has not read, and now and then a page that a processor has just filled. So a program that ends soon waits for samum_acknowledgement, then
+ * frees its queue. One that ends without samum_queue_free discards nothing more. */
 #define SAMUM_NOCACHE 1 /* nothing stays in it (FreeBSD's SF_NOCACHE) */
 #define SAMUM_ALWAYS 2  /* all stays in it, and the kernel decides for how long */
 #define SAMUM_POPULAR 3 /* files up to 1 GiB stay in it, and if 8 GiB have been sent, those that are sent most often */
@@ -127,9 +133,9 @@ struct samum_completion {
  * On success *queue is the caller's, to be freed by samum_queue_free. Fails with EMFILE, ENFILE or ENOMEM. */
 int samum_queue_new(samum_queue **queue);
 
-/* Ends all calls without completions, closes everything that belongs to the queue, and frees it. Null is passed over. With EPERM
- * nothing has been done; with any other error the queue is gone all the same. It sleeps until reads and other operations on
- * files that are under way have ended, for a second at most. What a disk has not ended then is leaked: the descriptors and the
+/* Ends all calls without completions, discards what SAMUM_NOCACHE is to discard, closes everything that belongs to the queue, and
+ * frees it. Null is passed over. With EPERM nothing has been done; with any other error the queue is gone all the same. It sleeps
+ * until reads and other operations on files that are under way have ended, for a second at most. What a disk has not ended then is leaked: the descriptors and the
  * library's memory that it works on (16 MiB if that is a read), a thread perhaps; the library must stay loaded. The kernel may
  * not let the calling thread, and so the process, end before the disk answers. */
 int samum_queue_free(samum_queue *queue);

@@ -34,6 +34,7 @@ const MISUSE: &str = "tests/misuse.c";
 const EVENTS: &str = "tests/events.c";
 const BRIEF: &str = "tests/brief.c";
 const HUNG: &str = "tests/hung.c";
+const NOCACHE: &str = "tests/nocache.c";
 
 /// Builds the library with cargo, and returns its directory.
 fn library() -> PathBuf {
@@ -206,6 +207,44 @@ fn mistakes_are_errors_as_the_header_says() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let (program, library) = compile(MISUSE, dir.path());
     run(Command::new(program).env("LD_LIBRARY_PATH", library));
+}
+
+/// A program that ends soon has no time to wait until its peer has acknowledged what it was sent.
+#[test]
+fn nothing_of_an_uncached_file_stays_behind_when_the_queue_is_freed() {
+    // Of a send that is in flight when the queue goes, the peer's socket refers to so many bytes at most.
+    const IN_SOCKET: u64 = 1 << 20;
+    // The kernel keeps pages that a processor has just filled: one now and then, and never many.
+    const IN_USE: u64 = 256 << 10;
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(NOCACHE, dir.path());
+    let path = dir.path().join("file");
+    let ways = [
+        ("all", 50_000_000, IN_USE),
+        ("blocking", 50_000_000, IN_USE),
+        ("small", 10_000, 4096),
+        ("cancel", 50_000_000, IN_USE),
+        ("leaves", 50_000_000, IN_USE),
+        ("free", 50_000_000, IN_SOCKET),
+    ];
+    for (way, size, most) in ways {
+        fs::write(&path, content(size)).unwrap();
+        for allows_uring in [true, false] {
+            evict(&path);
+            let mut command = Command::new(&program);
+            command.arg(&path).arg(way).env("LD_LIBRARY_PATH", &library);
+            if !allows_uring {
+                forbid_io_uring(&mut command);
+            }
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{way}: {output:?}");
+            let stays: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+            assert!(stays <= most, "{way}, io_uring {allows_uring}: {stays} of {size} bytes");
+        }
+    }
 }
 
 #[test]

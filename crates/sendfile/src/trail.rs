@@ -292,6 +292,11 @@ impl Trails {
         surplus
     }
 
+    /// Takes out all ranges that wait for a discard, whether or not their time has come. Streams that go on keep theirs.
+    pub(crate) fn take_all(&self) -> Vec<Left> {
+        self.left.borrow_mut().drain(..).filter(|one| !one.is_wanted()).collect()
+    }
+
     /// Takes a range back of which pages are still there after a discard.
     pub(crate) fn try_again(&self, mut left: Left, now: Time) {
         // A discard before its time does not count, because packets may have referred to all pages.

@@ -148,6 +148,12 @@ impl Ring {
         self.drop_limit = limit;
     }
 
+    /// The limit that [`set_drop_limit`](Self::set_drop_limit) has set.
+    #[must_use]
+    pub const fn drop_limit(&self) -> Option<Duration> {
+        self.drop_limit
+    }
+
     /// The driver that this ring runs on.
     #[must_use]
     pub const fn kind(&self) -> DriverKind {

@@ -92,7 +92,9 @@ const KIND: Token = 0xff << 56;
 /// - Receives on one socket are filled in the order of the calls.
 /// - A *blocking* socket is served in the same way, and stays blocking, but `sendfile(2)` would sleep
 ///   on it, so files are copied. Set `O_NONBLOCK` to spare the copy.
-/// - A queue belongs to the thread that made it. Dropping it ends all calls without completions.
+/// - A queue belongs to the thread that made it. Dropping it ends all calls without completions. Bytes of files with
+///   [`Caching::Never`](crate::Caching::Never) leave the page cache some time after they were sent. What is there at the
+///   drop is discarded once, within a second; pages that packets still refer to may stay.
 ///
 /// ```
 /// use sendfile::{Calls, DiskConfig, Outcome, Part, Room};
@@ -672,6 +674,19 @@ impl Calls {
                 self.pump(socket);
             }
         }
+    }
+}
+
+impl Drop for Calls {
+    /// Sends of files that are not to stay in the page cache leave pages there until their peers may have acknowledged
+    /// them. A program that ends soon discards what it can: once, in the time that the ring has for its drop.
+    fn drop(&mut self) {
+        self.calls = Slab::new();
+        let began = self.ring.now();
+        let limit = self.ring.drop_limit();
+        self.disk.discard_last(&mut self.ring, limit.map(|limit| began + limit));
+        let took = self.ring.now().since(began);
+        self.ring.set_drop_limit(limit.map(|limit| limit.saturating_sub(took)));
     }
 }
 

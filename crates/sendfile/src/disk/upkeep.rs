@@ -1,16 +1,18 @@
 //! The operations of a disk that no stream waits for: timers, pages that are dropped from the page cache, second
 //! descriptors of files, and the names of file systems.
 
+use core::time::Duration;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::{Event, Fd, Op, Ring, Time};
+use ring::{Event, Fd, Key, Op, Ring, Time};
 
 use super::{Disk, Operation};
 use crate::direct::DescriptorSlot;
 use crate::file::File;
 use crate::page_cache::{Dropping, PageCache};
+use crate::policy::Caching;
 use crate::trail::{self, Left, Trails};
 use crate::way::Unusual;
 
@@ -41,11 +43,18 @@ pub(super) struct Sweeps {
     pub(super) trails: Rc<Trails>,
     /// True if a timer is set for them.
     is_due: bool,
+    /// True once the disk is about to go: no discard is tried again.
+    is_last: bool,
 }
+
+/// The longest time for which the end of a disk waits for its last discards. A discard asks the device for nothing, and
+/// takes 0.2 ms for each MiB at most; the reads that it waits for take as long as the device does.
+const LAST_DISCARDS_MAX: Duration = Duration::from_secs(1);
 
 impl Sweeps {
     pub(super) fn new(files: usize, page_cache: &Arc<PageCache>) -> Self {
-        Self { trails: Rc::new(Trails::new(files, Arc::clone(page_cache))), is_due: false }
+        let trails = Rc::new(Trails::new(files, Arc::clone(page_cache)));
+        Self { trails, is_due: false, is_last: false }
     }
 }
 
@@ -68,7 +77,7 @@ impl Disk {
                 self.sweep(ring);
             }
             Upkeep::Leave { left, .. } => {
-                if left.file.known_pages(ring, &left.range) > 0 {
+                if !self.sweeps.is_last && left.file.known_pages(ring, &left.range) > 0 {
                     self.now = ring.now();
                     self.sweeps.trails.try_again(left, self.now);
                     self.begin_sweeps(ring);
@@ -123,6 +132,32 @@ impl Disk {
         }
     }
 
+    /// Discards once all that streams have left in the page cache and that is not to stay, and waits for that and for
+    /// the reads in flight whose pages are not to stay: a second at most, and not beyond `until`. It is for the end of a
+    /// disk, and comes when its streams have been dropped. Pages that a packet refers to stay, because there is no
+    /// later try. Other completions of the ring are dropped.
+    pub fn discard_last(&mut self, ring: &mut Ring, until: Option<Time>) {
+        self.now = ring.now();
+        self.sweeps.is_last = true;
+        let latest = self.now + LAST_DISCARDS_MAX;
+        let until = until.map_or(latest, |until| until.min(latest));
+        let mut completions = Vec::new();
+        loop {
+            let ranges = self.sweeps.trails.take_all();
+            self.discard(ring, ranges);
+            let waits = self.operations.iter().any(|(_, operation)| operation.is_to_leave());
+            // If the ring cannot wait, nothing more can be done.
+            if !waits || ring.now() >= until || ring.wait(Some(until), &mut completions).is_err() {
+                return;
+            }
+            for completion in completions.drain(..) {
+                if completion.key != Key::NONE && self.owns(completion.token) {
+                    drop(self.handle(ring, completion));
+                }
+            }
+        }
+    }
+
     pub(super) fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
         for left in ranges {
             // When the stream began, the name of the file system may not have been known.
@@ -134,6 +169,20 @@ impl Disk {
             let op = Op::Discard { file: left.file.fd().clone(), offset, len };
             let _dropping = left.file.begin_drops(&left.range);
             self.keep_up(ring, op, Upkeep::Leave { left, _dropping });
+        }
+    }
+}
+
+impl Operation {
+    /// Returns whether the end of the operation removes pages from the page cache, or leaves pages there that are not
+    /// to stay.
+    fn is_to_leave(&self) -> bool {
+        match self {
+            Self::Read(read) => read.policy.caching == Caching::Never,
+            Self::Upkeep(upkeep) => {
+                matches!(upkeep, Upkeep::Discard { .. } | Upkeep::Leave { .. })
+            }
+            Self::Late(_) => false,
         }
     }
 }
