@@ -206,7 +206,7 @@ impl Sink {
         if is_broken {
             bytes.insert(0, b'\n');
         }
-        let key = ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
+        let key = ring.submit(Op::Write { file: fd.clone(), at: None, bytes }, self.token);
         self.in_flight = Some(InFlight { key, lines, is_whole });
     }
 

@@ -106,6 +106,11 @@ impl FileLocation {
         Some(self.on(mount))
     }
 
+    /// Returns the site as far as it is known.
+    pub(crate) fn site_or_unknown(self) -> Site {
+        self.site().unwrap_or_else(|| self.on(Mount::UNKNOWN))
+    }
+
     fn on(self, mount: Mount) -> Site {
         let behind = mount.behind.filter(|_| self.dev.0 == 0);
         Site {

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use crate::mounts::{FileLocation, Site, UNIQUE};
 use crate::op::{FileKind, Stat};
@@ -24,6 +24,17 @@ pub(crate) fn statx(file: BorrowedFd<'_>, flags: i32) -> io::Result<libc::statx>
 }
 
 impl Stat {
+    /// The attributes of an open file as this machine has them. No server of a network file system is asked, so the call
+    /// does not sleep. The attributes are those of the last answer of the server: of the open, or of a later call.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `statx(2)`.
+    pub fn local(file: impl AsFd) -> io::Result<Self> {
+        let raw = statx(file.as_fd(), libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC)?;
+        Ok(Self::new(&raw, FileLocation::from(&raw).site_or_unknown()))
+    }
+
     pub(crate) fn new(raw: &libc::statx, site: Site) -> Self {
         Self {
             kind: match u32::from(raw.stx_mode) & libc::S_IFMT {

@@ -410,7 +410,7 @@ impl Input {
             // The bytes that were collected before there was a file needed more.
             *waiting = VecDeque::new();
         }
-        Ok(Wait::Step(Step { op: Op::Write { file: fd, bytes }, device, reservation }))
+        Ok(Wait::Step(Step { op: Op::Write { file: fd, at: None, bytes }, device, reservation }))
     }
 
     /// Takes the result of an operation. Returns the next one if it is to go on with the same bytes.
@@ -429,7 +429,11 @@ impl Input {
                 if let Some(fd) = file.fd.clone().filter(|_| !bytes.is_empty()) {
                     file.is_busy = true;
                     let (device, reservation) = (fd.device(), Rc::clone(&file.reservation));
-                    again = Some(Step { op: Op::Write { file: fd, bytes }, device, reservation });
+                    again = Some(Step {
+                        op: Op::Write { file: fd, at: None, bytes },
+                        device,
+                        reservation,
+                    });
                 }
             }
             Event::Read(buffer) if buffer.is_empty() => {

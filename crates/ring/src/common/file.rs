@@ -61,8 +61,8 @@ impl Common {
                 pipe: pipe.write_end(),
                 len: pipe.want(),
             },
-            Op::Write { file, bytes } => {
-                Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
+            Op::Write { file, at, bytes } => {
+                Job::Write { fd: file.raw(), at: *at, bytes: core::mem::take(bytes) }
             }
             Op::List { dir, entries_max, targets } => Job::List {
                 fd: dir.raw(),

@@ -54,6 +54,7 @@ pub(crate) enum Job {
     },
     Write {
         fd: RawFd,
+        at: Option<u64>,
         bytes: Vec<u8>,
     },
     List {
@@ -176,9 +177,13 @@ impl Job {
                 let pipe = unsafe { borrow(pipe) };
                 splice(file, offset, pipe, len).map(Outcome::Spliced)
             }
-            Self::Write { fd, bytes } => {
+            Self::Write { fd, at, bytes } => {
                 // SAFETY: `Op::Write` in the table holds the descriptor.
-                let written = rustix::io::write(unsafe { borrow(fd) }, &bytes)?;
+                let file = unsafe { borrow(fd) };
+                let written = match at {
+                    Some(at) => rustix::io::pwrite(file, &bytes, at),
+                    None => rustix::io::write(file, &bytes),
+                }?;
                 Ok(Outcome::Written(bytes, written))
             }
             Self::List { fd, entries_max, targets } => {

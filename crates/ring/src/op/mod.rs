@@ -118,10 +118,13 @@ pub enum Op {
         /// The pipe for the pages.
         pipe: Pipe,
     },
-    /// `write(2)` at the end of a file opened for appending, or into a pipe. May be short.
+    /// `write(2)` at the end of a file opened for appending, or into a pipe; or `pwrite(2)` at a position. May be short.
+    /// `EINVAL` at or beyond 2⁶².
     Write {
         /// The destination.
         file: Fd,
+        /// The position in bytes from the start of a file that was not opened for appending; `None` for all others.
+        at: Option<u64>,
         /// The bytes to write.
         bytes: Vec<u8>,
     },

@@ -220,7 +220,9 @@ impl Ring {
     fn submit_counted(&mut self, op: Op, device: Option<Device>, token: Token) -> Key {
         let refused = match &op {
             // To io_uring the largest offset would mean "at the file's own offset".
-            Op::Read { offset, .. } | Op::Splice { offset, .. } => *offset >= OFFSET_MAX,
+            Op::Read { offset, .. }
+            | Op::Splice { offset, .. }
+            | Op::Write { at: Some(offset), .. } => *offset >= OFFSET_MAX,
             Op::Notices(fd) => fd.notices().is_none(),
             _ => false,
         };

@@ -355,7 +355,8 @@ impl WorldState {
         })
     }
 
-    pub(super) fn append(&mut self, fd: i32, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes bytes at a position, or at the end.
+    pub(super) fn write(&mut self, fd: i32, at: Option<u64>, bytes: &[u8]) -> io::Result<usize> {
         let open = self.opened(fd)?.clone();
         if open.access == libc::O_RDONLY {
             return Err(errno(libc::EBADF));
@@ -370,7 +371,12 @@ impl WorldState {
         }
         let now = self.now;
         let file = self.disk.file(open.ino).map_err(errno)?;
-        file.change(now, |all| all.extend_from_slice(&bytes[..count]));
+        file.change(now, |all| {
+            let at = at.map_or(all.len(), |at| usize::try_from(at).expect("files are small"));
+            let end = all.len().max(at + count);
+            all.resize(end, 0);
+            all[at..at + count].copy_from_slice(&bytes[..count]);
+        });
         self.disk.modified(open.ino, now);
         self.changed(open.dir, Some(&open.name), false);
         Ok(count)

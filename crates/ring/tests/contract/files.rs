@@ -21,6 +21,7 @@ on_every_driver!(
     reads_many_buffers_at_once,
     an_open_file_outlives_its_name,
     appends,
+    writes_at_a_position,
     lists_a_directory,
     says_of_links_what_it_says_of_others,
     lists_twice_through_one_descriptor,
@@ -330,7 +331,7 @@ fn appends(s: &mut Stage) {
     };
     let log = s.open_with("log", how).unwrap();
     for line in ["first\n", "second\n"] {
-        match s.done(Op::Write { file: log.clone(), bytes: line.into() }).unwrap() {
+        match s.done(Op::Write { file: log.clone(), at: None, bytes: line.into() }).unwrap() {
             Event::Written(bytes, count) => {
                 assert_eq!(bytes, line.as_bytes());
                 assert_eq!(count, line.len());
@@ -340,6 +341,21 @@ fn appends(s: &mut Stage) {
     }
     let log = s.open("log");
     assert_eq!(s.read(&log, 0, 100), b"first\nsecond\n");
+}
+
+fn writes_at_a_position(s: &mut Stage) {
+    s.write_file("file", b"0123456789");
+    let how = OpenHow { flags: libc::O_RDWR, mode: 0, resolve: libc::RESOLVE_BENEATH };
+    let file = s.open_with("file", how).unwrap();
+    for (at, bytes) in [(12, "cd"), (3, "xyz"), (9, "ab")] {
+        match s.done(Op::Write { file: file.clone(), at: Some(at), bytes: bytes.into() }).unwrap() {
+            Event::Written(back, count) => {
+                assert_eq!((back.as_slice(), count), (bytes.as_bytes(), bytes.len()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(s.read(&file, 0, 100), b"012xyz678ab\0cd");
 }
 
 fn lists_a_directory(s: &mut Stage) {
@@ -655,7 +671,10 @@ fn wrong_descriptors_are_errors(s: &mut Stage) {
     let file = s.open("file");
     assert_eq!(errno(s.done(Op::Accept(file.clone()))), libc::ENOTSOCK);
     assert_eq!(errno(s.done(Op::Recv(file.clone()))), libc::ENOTSOCK);
-    assert_eq!(errno(s.done(Op::Write { file: file.clone(), bytes: vec![1] })), libc::EBADF);
+    let write = |at| Op::Write { file: file.clone(), at, bytes: vec![1] };
+    assert_eq!(errno(s.done(write(None))), libc::EBADF);
+    assert_eq!(errno(s.done(write(Some(0)))), libc::EBADF);
+    assert_eq!(errno(s.done(write(Some(1 << 62)))), libc::EINVAL);
     let dir = s.root();
     let op = s.read_op(&dir, 0, 10);
     assert_eq!(errno(s.done(op)), libc::EISDIR);

@@ -432,7 +432,7 @@ fn a_full_pipe_becomes_writable(s: &mut Stage) {
     assert!(s.rest().is_empty());
     rustix::io::read(&reader, &mut [0; 65536]).unwrap();
     assert!(matches!(s.event(key), Event::Writable));
-    match s.done(Op::Write { file: writer, bytes: b"log line\n".to_vec() }).unwrap() {
+    match s.done(Op::Write { file: writer, at: None, bytes: b"log line\n".to_vec() }).unwrap() {
         Event::Written(bytes, count) => assert_eq!((&bytes[..], count), (&b"log line\n"[..], 9)),
         other => panic!("{other:?}"),
     }

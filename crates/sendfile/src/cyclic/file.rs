@@ -104,7 +104,7 @@ impl CyclicFile {
 
     fn submit(&mut self, ring: &mut Ring, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
-        let op = Op::Write { file: self.fd.clone(), bytes };
+        let op = Op::Write { file: self.fd.clone(), at: None, bytes };
         // The device may not answer, and must not occupy the slots of the others.
         self.writing = Some((ring.submit_to(self.fd.device(), op, self.token), len));
     }

@@ -59,16 +59,18 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
                 .flags(libc::SPLICE_F_MOVE)
                 .build()
         }
-        Op::Write { file, bytes } => {
+        Op::Write { file, at, bytes } => {
             let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len).offset(u64::MAX).build()
+            opcode::Write::new(RawTarget(file.raw()), bytes.as_ptr(), len)
+                .offset(at.unwrap_or(u64::MAX))
+                .build()
         }
         _ => return None,
     })
 }
 
-/// Returns whether an operation could sleep in the worker if it was submitted inline: the first read of a file, and an
-/// open without `O_PATH`.
+/// Returns whether an operation could sleep in the worker if it was submitted inline: the first read of a file, a write
+/// at a position, and an open without `O_PATH`.
 ///
 /// A buffered read that is submitted inline waits for data by callback, but for metadata it sleeps in the worker. It
 /// sleeps until the positions of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded` in
@@ -84,6 +86,8 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
     match op {
         Op::Read { file, .. } => !file.was_read(),
         Op::Open { how, .. } => how.flags & libc::O_PATH == 0,
+        // The blocks that it writes to may have to be found, and other bytes of a page to be read.
+        Op::Write { at, .. } => at.is_some(),
         _ => false,
     }
 }

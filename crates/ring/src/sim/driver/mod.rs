@@ -340,9 +340,9 @@ impl Sim {
             Op::Stat(fd) => {
                 self.world.state().stat(fd.raw()).map(|stat| Event::Stat(Box::new(stat)))
             }
-            Op::Write { file, bytes } => {
+            Op::Write { file, at, bytes } => {
                 let bytes = core::mem::take(bytes);
-                let written = self.world.state().append(file.raw(), &bytes);
+                let written = self.world.state().write(file.raw(), *at, &bytes);
                 written.map(|count| Event::Written(bytes, count))
             }
             Op::List { dir, entries_max, targets } => {
