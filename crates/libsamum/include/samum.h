@@ -2,8 +2,9 @@
  *
  * A program begins calls on a queue and waits for their completions. A send is a row of pieces, memory and ranges of
  * files, which leave in order and complete as one. A file that is not in memory is read beside the thread, so it holds up
- * neither the thread nor another socket. Files are opened, watched and directories are listed in the same way; connections,
- * timers, signals and the ends of child processes come on the same queue.
+ * neither the thread nor another socket. Files are opened, read, watched, written from sockets, and directories are listed in the
+ * same way; connections, timers, signals, the ends of child processes, the readiness of other descriptors and wake-ups by other
+ * threads come on the same queue.
  *
  *     samum_queue *queue;
  *     samum_queue_new(&queue);
@@ -11,8 +12,8 @@
  *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
  *     samum_wait(queue, -1, completions, 16, &count);
  *
- * examples/serve.c is a file server of 100 lines, examples/send.c a program without a loop. README.md says how to link. Linux
- * only; C99 or C++11.
+ * examples/serve.c is a file server of 100 lines, examples/send.c a program without a loop, examples/receive.c stores an upload.
+ * README.md says how to link. Linux only; C99 or C++11.
  *
  * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so: what it would have
  * written to is as it was, a descriptor is still the caller's, and no completion will come. errno(3) itself means nothing.
@@ -24,8 +25,8 @@
  * A null pointer as `queue` is EFAULT, but one that is not a queue, or was freed, is not found out. EFAULT comes before EINVAL.
  *
  * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. Another thread
- * can end a wait by a byte in a socket pair on which a samum_receive waits. No function may be called from a signal handler,
- * nor in a child of fork(2) that goes on without execve(2).
+ * ends a wait by samum_wake. No function may be called from a signal handler, except samum_wake, nor in a child of fork(2) that
+ * goes on without execve(2).
  *
  * Signals. No function raises SIGPIPE. A signal does not end a wait; samum_signal makes it an event. The library has threads of
  * its own, for what the system can do only in a sleep: they block all signals but those that a thread raises by a fault of its
@@ -109,7 +110,11 @@ enum samum_event {
     SAMUM_LISTED = 9,   /* samum_list: `name` is a listing of `bytes` entries */
     SAMUM_WATCHING = 10, /* samum_watch, once: changes are seen from now on; SAMUM_CHANGED will come */
     SAMUM_CHANGED = 11, /* samum_watch: the file may have changed; more will come, unless there is an error */
-    SAMUM_EXITED = 12   /* samum_child: `bytes` is the status of waitpid(2), for WIFEXITED and WEXITSTATUS */
+    SAMUM_EXITED = 12,  /* samum_child: `bytes` is the status of waitpid(2), for WIFEXITED and WEXITSTATUS */
+    SAMUM_READ = 13,    /* samum_read: `bytes` are in front of its memory; fewer without an error are the end of the file */
+    SAMUM_STORED = 14,  /* samum_receive_file: `bytes` are in the file; fewer without an error are the peer's end */
+    SAMUM_READY = 15,   /* samum_ready: the descriptor is ready, or is in error */
+    SAMUM_WOKEN = 16    /* samum_wake, of no call: `token` and `call` are 0 */
 };
 
 struct samum_completion {
@@ -118,10 +123,11 @@ struct samum_completion {
     uint64_t name;      /* of a new socket, file or listing, which is the caller's to close; else 0 */
     uint64_t bytes;     /* see enum samum_event; else 0 */
     uint32_t event;     /* enum samum_event */
-    int32_t error;      /* 0 or an errno. Of a send or a receive:
+    int32_t error;      /* 0 or an errno. Of a send, a receive or a read:
                          *   ECANCELED     it was cancelled
                          *   EBADF         its socket was closed
-                         *   ECONNABORTED  an earlier send on this socket has left in part: close the socket
+                         *   ECONNABORTED  an earlier send on this socket has left in part, or an earlier samum_receive_file
+                         *                 has lost bytes: close the socket
                          *   EPIPE, ECONNRESET  the peer has gone (of a send, of a receive): close the socket
                          *   ENODATA       a file has become shorter
                          *   ETIMEDOUT     a disk has not answered in time
@@ -157,6 +163,14 @@ int samum_listener(samum_queue *queue, int fd, uint64_t *listener);
 /* The same for a directory (O_PATH will do). Fails with EBADF, ENOTDIR. */
 int samum_directory(samum_queue *queue, int fd, uint64_t *directory);
 
+/* The same for a regular file that is open: of memfd_create(2), with O_TMPFILE, passed by another process. It is sent and read if
+ * it was opened for reading, and filled by samum_receive_file if it was opened for writing. `flags` are those of samum_open. Its
+ * size is taken now; what the program writes to it later is not seen (hand over a dup(2) of it then). The position of the
+ * descriptor is neither used nor moved; O_NONBLOCK is taken off it, and O_NOATIME set if the file is the process's own. *file (if
+ * not null) is its name. Fails with EBADF (O_PATH, too), EISDIR, and EINVAL for other flags, for what is no regular file, and for
+ * descriptors with O_DIRECT or O_APPEND. */
+int samum_file(samum_queue *queue, int fd, int flags, uint64_t *file);
+
 /* Gives up a socket, listener, directory, file or listing. Its descriptor is closed in a later samum_wait, once nothing uses
  * it. Calls on a socket complete with EBADF, and use their memory no more when this returns. Calls that use something else
  * go on, and keep it open. Fails with EBADF. */
@@ -166,7 +180,7 @@ int samum_close(samum_queue *queue, uint64_t name);
  * first. Fails with EBADF. */
 int samum_shutdown(samum_queue *queue, uint64_t socket);
 
-/* The functions below, up to samum_receive, begin a call. Its completions carry `token`, which may be anything: a number, or a
+/* The functions below, up to samum_ready, begin a call. Its completions carry `token`, which may be anything: a number, or a
  * pointer as uintptr_t. *call (if not null) is its name. All fail with EBADF, and with EAGAIN beyond SAMUM_CALLS_MAX; samum_send
  * also while the lists of pieces in flight take 64 MiB. Then wait, and try again. The error of a completion is ECANCELED if the
  * call was cancelled, and ETIMEDOUT if a disk has not answered in time. */
@@ -243,6 +257,48 @@ int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pi
  * Receives on one socket are filled in the order of the calls. Fails with EINVAL for a `size` of 0, or larger than memory
  * can be. */
 int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size, uint64_t token, uint64_t *call);
+
+/* Receives what comes next into a file, from `offset` on, until `length` bytes have come or the peer has ended: SAMUM_STORED, with
+ * the bytes that are in the file. In one row with samum_receive on that socket. The bytes are in the page cache then, and on the
+ * disk after the program's fsync(2). The file's end moves with them, for later calls and samum_stat. With an error bytes may have
+ * been taken off the socket that are not in the file: then later receives fail with ECONNABORTED, and at most 128 KiB of what was
+ * received may still come to the file, even when samum_cancel has returned. The error is ENOSPC or another one of write(2),
+ * ETIMEDOUT, or as of samum_receive. Closing the file does not end the call. Fails with EBADF also for a file that is not open
+ * for writing, as none of samum_open is, and with EINVAL for a `length` of 0 or an end beyond 2^62. */
+int samum_receive_file(samum_queue *queue, uint64_t socket, uint64_t file, uint64_t offset, uint64_t length, uint64_t token,
+                       uint64_t *call);
+
+/* Reads a file from `offset` on into the front of the memory: SAMUM_READ, with fewer bytes than `size` only at the end of the file,
+ * as it was when it was opened, or with an error: then they are the first ones. The rest of the memory may have been written to.
+ * A file that is not in memory is read beside the thread, through a buffer of the library. Caching is that of the file. Fails with
+ * EBADF also for a file that is not open for reading, and with EINVAL as samum_receive does. */
+int samum_read(samum_queue *queue, uint64_t file, uint64_t offset, void *memory, size_t size, uint64_t token, uint64_t *call);
+
+/* The directions of samum_ready. */
+#define SAMUM_READABLE 1 /* POLLIN of poll(2) */
+#define SAMUM_WRITABLE 2 /* POLLOUT */
+
+/* Waits until a descriptor of any kind that poll(2) waits for is ready in one of these directions, or in error: SAMUM_READY once.
+ * For what has no call here: datagrams, pipes, terminals, eventfds, descriptors of other libraries. It is a hint, as in poll(2):
+ * another thread may be faster. The descriptor stays the caller's, who may close it at once: the library waits on a duplicate.
+ * Fails with EBADF, EINVAL for another `direction`, EPERM for regular files and directories, which are always ready, and EMFILE.
+ * The error of the completion is ECANCELED, or EPERM for other descriptors that epoll(7) refuses. */
+int samum_ready(samum_queue *queue, int fd, uint32_t direction, uint64_t token, uint64_t *call);
+
+/* Wakes the thread of a queue from other threads. */
+typedef struct samum_waker samum_waker;
+
+/* Makes a waker of this queue. On success *waker is the caller's, to be freed by samum_waker_free, before the queue or after it. A
+ * queue may have any number. Fails with EMFILE, ENFILE or ENOMEM. */
+int samum_waker_new(samum_queue *queue, samum_waker **waker);
+
+/* Ends the wait of the waker's queue, or its next one: SAMUM_WOKEN, one for all wakers and calls since the last. Any thread may call
+ * it, any number at the same time, and a signal handler. It does not sleep. Of a queue that was freed it does nothing. What the
+ * thread wrote before is seen by the queue's thread after SAMUM_WOKEN. Fails with EFAULT for null. */
+int samum_wake(const samum_waker *waker);
+
+/* Frees a waker, which no thread may be using. Null is passed over. Any thread may call it. */
+int samum_waker_free(samum_waker *waker);
 
 /* The functions below answer at once. */
 

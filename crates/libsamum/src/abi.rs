@@ -9,11 +9,13 @@ use core::mem::size_of;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::ffi::CString;
+use std::io;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::panic::catch_unwind;
 use std::thread::{self, ThreadId};
 
 use libc::socklen_t;
+use ring::Waker;
 use rustix::fs::FileType;
 
 use crate::queue::{self, Completion, Piece, Queue, Result, Stat};
@@ -134,30 +136,32 @@ unsafe fn begin_with_path(
     unsafe { give(call, begun) }
 }
 
-/// Runs `act` on a queue with a descriptor, which the queue takes over. After an error C keeps the descriptor.
+/// Runs `act` on a queue with a descriptor that passes a check, and which the queue takes over. After an error C keeps the descriptor.
 ///
 /// # Safety
 ///
 /// As [`with`] and [`give`]; and if `fd` is open, no other code closes it from now on unless this fails.
-unsafe fn adopt(
+unsafe fn adopt<T>(
     queue: *mut Handle,
     fd: c_int,
-    (wanted, otherwise): (FileType, c_int),
+    check: impl FnOnce(&OwnedFd) -> Result<T>,
     place: *mut u64,
-    act: impl FnOnce(&mut Queue, OwnedFd) -> u64,
+    act: impl FnOnce(&mut Queue, OwnedFd, T) -> u64,
 ) -> c_int {
     let with_fd = |queue: &mut Queue| {
         if fd < 0 {
             return Err(libc::EBADF);
         }
         // SAFETY: `fd` is not -1, and by the contract it belongs to this call if it is open. If `fd` is not open,
-        // `fstat` fails below, and `fd` is given up without being closed.
+        // the check fails below, and `fd` is given up without being closed.
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-        if let Err(errno) = queue::check(&owned, wanted, otherwise) {
-            let _still_theirs = owned.into_raw_fd();
-            return Err(errno);
+        match check(&owned) {
+            Ok(checked) => Ok(act(queue, owned, checked)),
+            Err(errno) => {
+                let _still_theirs = owned.into_raw_fd();
+                Err(errno)
+            }
         }
-        Ok(act(queue, owned))
     };
     // SAFETY: the caller's promise.
     let result = unsafe { with(queue, with_fd) };
@@ -221,25 +225,43 @@ unsafe extern "C" fn samum_queue_set_patience(queue: *mut Handle, milliseconds: 
 /// See `samum.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_socket(queue: *mut Handle, fd: c_int, socket: *mut u64) -> c_int {
-    let wanted = (FileType::Socket, libc::ENOTSOCK);
+    let check = |fd: &OwnedFd| queue::check(fd, FileType::Socket, libc::ENOTSOCK);
     // SAFETY: the header asks the caller for all promises of the called function.
-    unsafe { adopt(queue, fd, wanted, socket, Queue::socket) }
+    unsafe { adopt(queue, fd, check, socket, |queue, fd, ()| queue.socket(fd)) }
 }
 
 /// See `samum.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_listener(queue: *mut Handle, fd: c_int, listener: *mut u64) -> c_int {
-    let wanted = (FileType::Socket, libc::ENOTSOCK);
+    let check = |fd: &OwnedFd| queue::check(fd, FileType::Socket, libc::ENOTSOCK);
     // SAFETY: the header asks the caller for all promises of the called function.
-    unsafe { adopt(queue, fd, wanted, listener, Queue::listener) }
+    unsafe { adopt(queue, fd, check, listener, |queue, fd, ()| queue.listener(fd)) }
 }
 
 /// See `samum.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_directory(queue: *mut Handle, fd: c_int, directory: *mut u64) -> c_int {
-    let wanted = (FileType::Directory, libc::ENOTDIR);
+    let check = |fd: &OwnedFd| queue::check(fd, FileType::Directory, libc::ENOTDIR);
     // SAFETY: the header asks the caller for all promises of the called function.
-    unsafe { adopt(queue, fd, wanted, directory, Queue::directory) }
+    unsafe { adopt(queue, fd, check, directory, |queue, fd, ()| queue.directory(fd)) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_file(
+    queue: *mut Handle,
+    fd: c_int,
+    flags: c_int,
+    file: *mut u64,
+) -> c_int {
+    let caching = match queue::flags(flags) {
+        _ if queue.is_null() => return libc::EFAULT,
+        Ok(caching) => caching,
+        Err(errno) => return errno,
+    };
+    let act = |queue: &mut Queue, fd, checked| queue.file(fd, caching, checked);
+    // SAFETY: the header asks the caller for all promises of the called function.
+    unsafe { adopt(queue, fd, queue::check_file, file, act) }
 }
 
 /// See `samum.h`.
@@ -491,18 +513,120 @@ unsafe extern "C" fn samum_receive(
         return libc::EFAULT;
     }
     let receive = |queue: &mut Queue| {
-        if size == 0 || isize::try_from(size).is_err() {
-            return Err(libc::EINVAL);
-        }
         // SAFETY: the header asks for `size` bytes of memory, which no other code uses until the call has
         // completed. The queue drops its last reference to the memory before it reports the completion.
-        let room = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
+        let room = unsafe { room(memory, size) }?;
         queue.receive(socket, room, token)
     };
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, receive) };
     // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_read(
+    queue: *mut Handle,
+    file: u64,
+    offset: u64,
+    memory: *mut c_void,
+    size: usize,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    if memory.is_null() {
+        return libc::EFAULT;
+    }
+    let read = |queue: &mut Queue| {
+        // SAFETY: the header asks for `size` bytes of memory, which no other code uses until the call has
+        // completed. The queue drops its last reference to the memory before it reports the completion.
+        let room = unsafe { room(memory, size) }?;
+        queue.read(file, offset, room, token)
+    };
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, read) };
+    // SAFETY: the header asks for null or writable memory for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_receive_file(
+    queue: *mut Handle,
+    socket: u64,
+    file: u64,
+    offset: u64,
+    length: u64,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let receive = |queue: &mut Queue| queue.receive_file(socket, file, offset, length, token);
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, receive) };
+    // SAFETY: the header asks for null or writable memory for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_ready(
+    queue: *mut Handle,
+    fd: c_int,
+    direction: u32,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let ready = |queue: &mut Queue| {
+        // The caller may close its descriptor at any time, so the queue waits on one of its own.
+        // SAFETY: the call uses no memory, and fails with EBADF if `fd` is not open.
+        let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if own < 0 {
+            return Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EBADF));
+        }
+        // SAFETY: the call above has made it for this code alone.
+        let own = unsafe { OwnedFd::from_raw_fd(own) };
+        queue.ready(own, direction, token)
+    };
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, ready) };
+    // SAFETY: the header asks for null or writable memory for the name.
+    unsafe { give(call, begun) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_waker_new(queue: *mut Handle, waker: *mut *mut Waker) -> c_int {
+    if waker.is_null() {
+        return libc::EFAULT;
+    }
+    // SAFETY: the header asks for a valid queue.
+    let made = unsafe { with(queue, Queue::waker) };
+    // SAFETY: the header asks for a place for the waker.
+    unsafe { give(waker, made.map(|waker| Box::into_raw(Box::new(waker)))) }
+}
+
+/// See `samum.h`. It makes one system call, so a signal handler may call it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_wake(waker: *const Waker) -> c_int {
+    // SAFETY: the header asks for null, or a waker that has not been freed. Threads share it, and none changes it.
+    match unsafe { waker.as_ref() } {
+        None => libc::EFAULT,
+        Some(waker) => {
+            waker.wake();
+            0
+        }
+    }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_waker_free(waker: *mut Waker) -> c_int {
+    if !waker.is_null() {
+        // SAFETY: it came from `Box::into_raw` in `samum_waker_new`, and C uses it no more.
+        drop(unsafe { Box::from_raw(waker) });
+    }
+    0
 }
 
 /// See `samum.h`.
@@ -567,6 +691,19 @@ unsafe extern "C" fn samum_wait_for(
 /// The time limit of a wait: `None`, without a limit, for a negative number.
 fn limit(timeout_ms: c_int) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)
+}
+
+/// Memory to be filled; none, or more than memory can be, is `EINVAL`.
+///
+/// # Safety
+///
+/// `memory` is not null, and points to `size` bytes, which no other code uses for `'a`.
+unsafe fn room<'a>(memory: *mut c_void, size: usize) -> Result<&'a mut [u8]> {
+    if size == 0 || isize::try_from(size).is_err() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by the contract, and it is not larger than memory can be.
+    Ok(unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) })
 }
 
 /// An array of C. A null pointer with a count above 0 is `EFAULT`; an array larger than the address space is

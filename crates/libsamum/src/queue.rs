@@ -6,13 +6,14 @@ use core::net::{SocketAddr, SocketAddrV6};
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::rc::Rc;
 
-use ring::{Address, Choice, Fd, FileKind, Key, Listing, Ring, Slab};
-use rustix::fs::{AtFlags, FileType, StatxFlags};
+use ring::{Address, Choice, Event, Fd, FileKind, Key, Listing, Op, Ring, Slab, Waker};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::io::Errno;
 use sendfile::{
     CALLS_MAX, Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Policy, Room,
     Socket, Window,
@@ -57,8 +58,39 @@ const fn caching(number: u32) -> Result<Option<Caching>> {
 enum Object {
     Listener(Fd),
     Directory(Fd),
-    File(Rc<File>, Caching, Stat),
+    File(OpenFile),
     Listing(Listing),
+}
+
+/// A file, and what may be done with it.
+#[derive(Debug)]
+struct OpenFile {
+    file: Rc<File>,
+    caching: Caching,
+    /// Its attributes; the size is that of `file`.
+    stat: ring::Stat,
+    access: Access,
+}
+
+/// The directions in which a file was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    reads: bool,
+    writes: bool,
+}
+
+impl Access {
+    /// Of a file that the library has opened.
+    const READ: Self = Self { reads: true, writes: false };
+}
+
+/// A file that becomes larger by a call.
+#[derive(Clone, Copy, Debug)]
+struct Growing {
+    /// The file's name.
+    file: u64,
+    /// The position of the first byte that is written.
+    offset: u64,
 }
 
 /// `struct samum_completion`.
@@ -120,6 +152,10 @@ enum What {
     Watching = 10,
     Changed = 11,
     Exited = 12,
+    Read = 13,
+    Stored = 14,
+    Ready = 15,
+    Woken = 16,
 }
 
 /// A piece of a send: memory, or a range of a file.
@@ -136,6 +172,13 @@ impl Piece {
             Self::File { length, .. } => *length,
         }
     }
+}
+
+/// `SAMUM_READABLE` and `SAMUM_WRITABLE`.
+#[derive(Clone, Copy, Debug)]
+enum Direction {
+    In,
+    Out,
 }
 
 /// The maximum bytes of one send. With this limit, sums of positions and sizes stay below 2⁶⁴.
@@ -155,6 +198,8 @@ pub(crate) struct Queue {
     batch: Vec<Done>,
     /// The caching choices of files that are being opened. Files with the default have no entry.
     caching: HashMap<u64, Caching>,
+    /// The files of receives into files.
+    growing: HashMap<u64, Growing>,
     calls: Calls,
 }
 
@@ -174,6 +219,7 @@ impl Queue {
             waiting: VecDeque::new(),
             batch: Vec::new(),
             caching: HashMap::new(),
+            growing: HashMap::new(),
             calls,
         })
     }
@@ -195,6 +241,18 @@ impl Queue {
     pub(crate) fn directory(&mut self, fd: OwnedFd) -> u64 {
         let fd = self.calls.ring().adopt_file(fd);
         self.insert(Object::Directory(fd))
+    }
+
+    /// Takes a file that was [checked](check_file).
+    pub(crate) fn file(
+        &mut self,
+        fd: OwnedFd,
+        caching: Caching,
+        (stat, access): (ring::Stat, Access),
+    ) -> u64 {
+        let fd = self.calls.ring().adopt_file(fd);
+        let file = Rc::new(File::new(fd, &stat));
+        self.insert(Object::File(OpenFile { file, caching, stat, access }))
     }
 
     fn insert(&mut self, object: Object) -> u64 {
@@ -264,6 +322,37 @@ impl Queue {
         self.begin(|calls| calls.child(id, token))
     }
 
+    /// Waits until a descriptor is ready.
+    pub(crate) fn ready(&mut self, fd: OwnedFd, direction: u32, token: u64) -> Result<u64> {
+        let direction = match direction {
+            1 => Direction::In,
+            2 => Direction::Out,
+            _ => return Err(libc::EINVAL),
+        };
+        // io_uring reports a file as ready, and epoll does not take it.
+        if let FileType::RegularFile | FileType::Directory = kind(fd.as_fd())? {
+            return Err(libc::EPERM);
+        }
+        let fd = self.calls.ring().adopt_socket(fd);
+        let op = match direction {
+            Direction::In => Op::Readable(fd),
+            Direction::Out => Op::Writable(fd),
+        };
+        self.begin(|calls| calls.submit(op, token))
+    }
+
+    pub(crate) fn waker(&mut self) -> Result<Waker> {
+        // Its events are of no call, so they have no token.
+        self.calls.waker(0).map_err(|error| errno::of_error(&error))
+    }
+
+    fn open_file(&self, name: u64) -> Result<&OpenFile> {
+        match self.object(name)? {
+            Object::File(file) => Ok(file),
+            _ => Err(libc::EBADF),
+        }
+    }
+
     fn open_directory(&self, name: u64) -> Result<Fd> {
         match self.object(name)? {
             Object::Directory(fd) => Ok(fd.clone()),
@@ -307,10 +396,7 @@ impl Queue {
     }
 
     pub(crate) fn stat(&self, file: u64) -> Result<Stat> {
-        match self.object(file)? {
-            Object::File(_, _, stat) => Ok(*stat),
-            _ => Err(libc::EBADF),
-        }
+        Ok((&self.open_file(file)?.stat).into())
     }
 
     pub(crate) fn open(
@@ -320,10 +406,10 @@ impl Queue {
         flags: c_int,
         token: u64,
     ) -> Result<u64> {
-        let caching = caching(u32::try_from(flags).map_err(|_| libc::EINVAL)?)?;
+        let caching = self::flags(flags)?;
         let dir = self.open_directory(directory)?;
         let call = self.begin(|calls| calls.open(&dir, path, token))?;
-        if let Some(caching) = caching {
+        if caching != Caching::default() {
             self.caching.insert(call, caching);
         }
         Ok(call)
@@ -351,9 +437,10 @@ impl Queue {
         match piece {
             Piece::Memory(bytes) => Ok(Part::Static(bytes)),
             Piece::File { name, offset, length, readahead, caching: own } => {
-                let Object::File(file, opened, _) = self.object(name)? else {
+                let OpenFile { file, caching: opened, access, .. } = self.open_file(name)?;
+                if !access.reads {
                     return Err(libc::EBADF);
-                };
+                }
                 let end = offset.checked_add(length).filter(|end| *end <= file.size());
                 let caching = caching(own)?.unwrap_or(*opened);
                 let window = if readahead == 0 { window } else { Window::of(readahead.into()) };
@@ -371,6 +458,62 @@ impl Queue {
     ) -> Result<u64> {
         let socket = self.open_socket(socket)?;
         self.begin(|calls| calls.receive_into(socket, Room::Static(room), token))
+    }
+
+    /// Reads at most as many bytes as there is room for; fewer at the end of the file.
+    pub(crate) fn read(
+        &mut self,
+        file: u64,
+        offset: u64,
+        room: &'static mut [u8],
+        token: u64,
+    ) -> Result<u64> {
+        let OpenFile { file, caching, access, .. } = self.open_file(file)?;
+        if !access.reads {
+            return Err(libc::EBADF);
+        }
+        let start = offset.min(file.size());
+        let end = file.size().min(start.saturating_add(room.len() as u64));
+        let policy = Policy { caching: *caching, window: Window::default() };
+        let file = Rc::clone(file);
+        let room = Room::Static(room);
+        self.begin(|calls| calls.read_into(&file, start..end, policy, room, token))
+    }
+
+    pub(crate) fn receive_file(
+        &mut self,
+        socket: u64,
+        file: u64,
+        offset: u64,
+        length: u64,
+        token: u64,
+    ) -> Result<u64> {
+        let socket = self.open_socket(socket)?;
+        let OpenFile { file: open, access, .. } = self.open_file(file)?;
+        if !access.writes {
+            return Err(libc::EBADF);
+        }
+        let end = offset.checked_add(length).filter(|end| *end < SEND_BYTES_MAX);
+        if length == 0 || end.is_none() {
+            return Err(libc::EINVAL);
+        }
+        let fd = open.fd().clone();
+        let call = self.begin(|calls| calls.receive_to_file(socket, &fd, offset, length, token))?;
+        self.growing.insert(call, Growing { file, offset });
+        Ok(call)
+    }
+
+    /// Takes account of bytes that were written to a file: ranges of later calls may end behind them.
+    fn grow(&mut self, call: u64, bytes: u64) {
+        let Some(Growing { file, offset }) = self.growing.remove(&call) else { return };
+        let object = key(Kind::Object, file).and_then(|key| self.objects.get_mut(key));
+        if let Some(Object::File(open)) = object
+            && bytes > 0
+            && offset + bytes > open.file.size()
+        {
+            open.stat.size = offset + bytes;
+            open.file = Rc::new(File::new(open.file.fd().clone(), &open.stat));
+        }
     }
 
     pub(crate) fn cancel(&mut self, call: u64) -> Result<()> {
@@ -439,6 +582,14 @@ impl Queue {
             Outcome::Received { end: Err(stop), .. } => {
                 (What::Received, 0, 0, Some(errno::of_stop(stop, libc::ECONNRESET)))
             }
+            Outcome::Read { bytes, end, .. } => {
+                (What::Read, 0, bytes as u64, end.err().map(|stop| errno::of_stop(stop, libc::EIO)))
+            }
+            Outcome::Stored { bytes, end } => {
+                self.grow(call, bytes);
+                let error = end.err().map(|stop| errno::of_stop(stop, libc::ECONNRESET));
+                (What::Stored, 0, bytes, error)
+            }
             Outcome::Acknowledged(Ok(bytes)) => (What::Acknowledged, 0, bytes, None),
             Outcome::Acknowledged(Err(stop)) => {
                 (What::Acknowledged, 0, 0, Some(errno::of_stop(stop, libc::EPIPE)))
@@ -450,12 +601,9 @@ impl Queue {
             Outcome::Opened(Ok((file, stat))) => {
                 let size = file.size();
                 let caching = self.caching.remove(&call).unwrap_or_default();
-                (
-                    What::Opened,
-                    self.insert(Object::File(file, caching, (&*stat).into())),
-                    size,
-                    None,
-                )
+                let (stat, access) = (*stat, Access::READ);
+                let name = self.insert(Object::File(OpenFile { file, caching, stat, access }));
+                (What::Opened, name, size, None)
             }
             Outcome::Opened(Err(error)) => {
                 self.caching.remove(&call);
@@ -486,6 +634,18 @@ impl Queue {
                 (What::Exited, 0, status.into_raw().cast_unsigned().into(), None)
             }
             Outcome::Exited(Err(error)) => (What::Exited, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Event(Ok(Event::Woken)) => {
+                return Completion {
+                    token,
+                    call: 0,
+                    name: 0,
+                    bytes: 0,
+                    event: What::Woken as u32,
+                    error: 0,
+                };
+            }
+            Outcome::Event(Ok(Event::Readable | Event::Writable)) => (What::Ready, 0, 0, None),
+            Outcome::Event(Err(error)) => (What::Ready, 0, 0, Some(errno::of_error(&error))),
             Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
         };
         let error = error.unwrap_or(0);
@@ -519,12 +679,48 @@ pub(crate) fn address(raw: &[u8]) -> Result<Address> {
     }
 }
 
-/// Refuses a descriptor of another file type. The check does not ask the server of a network file system.
+/// Refuses a descriptor of another file type.
 pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<()> {
+    if kind(fd.as_fd())? == wanted { Ok(()) } else { Err(otherwise) }
+}
+
+/// The file type of a descriptor. The server of a network file system is not asked.
+fn kind(fd: BorrowedFd<'_>) -> Result<FileType> {
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(fd.as_fd(), c"", how, StatxFlags::TYPE);
-    let mode = stat.map_err(|error| error.raw_os_error())?.stx_mode;
-    if FileType::from_raw_mode(mode.into()) == wanted { Ok(()) } else { Err(otherwise) }
+    let stat = rustix::fs::statx(fd, c"", how, StatxFlags::TYPE).map_err(Errno::raw_os_error)?;
+    Ok(FileType::from_raw_mode(stat.stx_mode.into()))
+}
+
+/// Reads the `flags` of a file.
+pub(crate) fn flags(flags: c_int) -> Result<Caching> {
+    let flags = u32::try_from(flags).map_err(|_| libc::EINVAL)?;
+    Ok(caching(flags)?.unwrap_or_default())
+}
+
+/// Checks a descriptor for [`Queue::file`], and prepares it: as the library opens files, without `O_NONBLOCK`, and with
+/// `O_NOATIME` if the kernel permits that.
+pub(crate) fn check_file(fd: &OwnedFd) -> Result<(ring::Stat, Access)> {
+    let stat = ring::Stat::local(fd).map_err(|error| errno::of_error(&error))?;
+    match stat.kind {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(libc::EISDIR),
+        FileKind::Symlink | FileKind::Other => return Err(libc::EINVAL),
+    }
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(Errno::raw_os_error)?;
+    if flags.contains(OFlags::PATH) {
+        return Err(libc::EBADF);
+    }
+    // Buffers and positions of such files have to be aligned, and writes go to the end.
+    if flags.intersects(OFlags::DIRECT | OFlags::APPEND) {
+        return Err(libc::EINVAL);
+    }
+    let kept = flags - OFlags::NONBLOCK;
+    if rustix::fs::fcntl_setfl(fd, kept | OFlags::NOATIME).is_err() {
+        // It may be another user's file. This fails for none of the flags that can be set.
+        let _ = rustix::fs::fcntl_setfl(fd, kept);
+    }
+    let mode = flags & OFlags::ACCMODE;
+    Ok((stat, Access { reads: mode != OFlags::WRONLY, writes: mode != OFlags::RDONLY }))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,6 +34,8 @@ const MISUSE: &str = "tests/misuse.c";
 const EVENTS: &str = "tests/events.c";
 const BRIEF: &str = "tests/brief.c";
 const HUNG: &str = "tests/hung.c";
+const DESCRIPTORS: &str = "tests/descriptors.c";
+const RECEIVE: &str = "examples/receive.c";
 const NOCACHE: &str = "tests/nocache.c";
 
 /// Builds the library with cargo, and returns its directory.
@@ -209,6 +211,63 @@ fn mistakes_are_errors_as_the_header_says() {
     run(Command::new(program).env("LD_LIBRARY_PATH", library));
 }
 
+#[test]
+fn descriptors_and_wakers_are_as_the_header_says() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(DESCRIPTORS, dir.path());
+    let cold = dir.path().join("cold");
+    fs::write(&cold, (0..3_000_000_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>()).unwrap();
+    for allows_uring in [true, false] {
+        evict(&cold);
+        let mut command = Command::new(&program);
+        command.arg(dir.path()).env("LD_LIBRARY_PATH", &library);
+        if !allows_uring {
+            forbid_io_uring(&mut command);
+        }
+        run(&mut command);
+    }
+}
+
+#[test]
+fn the_example_stores_an_upload_that_is_complete_and_no_other() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(RECEIVE, dir.path());
+    let uploads = dir.path().join("uploads");
+    fs::create_dir(&uploads).unwrap();
+    let bytes = content(3_000_001);
+    for is_complete in [false, true] {
+        let mut command = Command::new(&program);
+        command.arg(&uploads).arg("file").env("LD_LIBRARY_PATH", &library);
+        let mut receiver =
+            Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let mut said = BufReader::new(receiver.0.stdout.take().unwrap());
+        let mut port = String::new();
+        said.read_line(&mut port).unwrap();
+        let mut peer =
+            TcpStream::connect(("127.0.0.1", port.trim().parse::<u16>().unwrap())).unwrap();
+        peer.write_all(&bytes).unwrap();
+        // It stays open until the program has ended: its end would be something to read, too.
+        let mut input = receiver.0.stdin.take().unwrap();
+        if is_complete {
+            drop(peer);
+        } else {
+            input.write_all(b"\n").unwrap();
+        }
+        assert!(receiver.0.wait().unwrap().success());
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, if is_complete { "3000001 bytes\n" } else { "" });
+    }
+    assert!(fs::read(uploads.join("file")).unwrap() == bytes);
+    assert_eq!(fs::read_dir(&uploads).unwrap().count(), 1);
+}
+
 /// A program that ends soon has no time to wait until its peer has acknowledged what it was sent.
 #[test]
 fn nothing_of_an_uncached_file_stays_behind_when_the_queue_is_freed() {
@@ -357,7 +416,7 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
         .collect();
     assert!(declared.len() > 20, "{declared:?}");
 
-    let programs = [SERVE, SEND, MISUSE, EVENTS, HUNG].map(read).concat();
+    let programs = [SERVE, SEND, MISUSE, EVENTS, HUNG, DESCRIPTORS].map(read).concat();
     let unused = declared.iter().filter(|name| !programs.contains(&format!("{name}(")));
     assert_eq!(unused.collect::<Vec<_>>(), [] as [&&str; 0], "no program in C calls them");
 

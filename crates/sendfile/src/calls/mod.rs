@@ -16,6 +16,8 @@
 mod acknowledgement;
 mod operations;
 mod parts;
+mod reads;
+mod stores;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,8 @@ use crate::transport::Transport as _;
 
 use acknowledgement::Acknowledgements;
 use operations::{Kind, OnDisk};
+use reads::Read;
+use stores::Store;
 
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
@@ -65,6 +69,8 @@ const KIND: Token = 0xff << 56;
 /// |---|---|---|
 /// | [`send`](Self::send) memory and files | a [`Socket`] | [`Outcome::Sent`], once all has left |
 /// | [`receive_into`](Self::receive_into) memory | a [`Socket`] | [`Outcome::Received`] |
+/// | [`receive_to_file`](Self::receive_to_file) | a [`Socket`] | [`Outcome::Stored`], once all is in the file |
+/// | [`read_into`](Self::read_into) memory | a [`File`](crate::File) | [`Outcome::Read`] |
 /// | [`acknowledgement`](Self::acknowledgement) of sent bytes | a [`Socket`] | [`Outcome::Acknowledged`] |
 /// | [`accept`](Self::accept) connections | a listening [`Fd`] | [`Outcome::Accepted`], for each |
 /// | [`connect`](Self::connect) | an [`Address`](ring::Address) | [`Outcome::Connected`] |
@@ -129,18 +135,35 @@ pub struct Calls {
     disk: Disk,
     calls: Slab<InFlight>,
     sockets: Slab<SocketQueues>,
-    /// Sockets that can go on at once; each is in it at most once.
-    turns: VecDeque<Socket>,
+    /// What can go on at once. A socket is among them at most once for its sends; a read, too.
+    turns: VecDeque<Turn>,
     /// Completions that wait for the caller.
     done: Vec<Done>,
     /// Completions of the ring; empty between two waits.
     batch: Vec<Completion>,
     /// The bytes that sends in flight keep alive.
     memory: u64,
+    /// The pieces that receives into files have in memory: at most [`stores::PIECES_MAX`].
+    pieces: usize,
+    /// The receives that wait for one of these; some have ended.
+    pieces_line: VecDeque<Call>,
+    /// True if a wake-up waits for [`wait`](Self::wait): later ones are the same event.
+    is_woken: bool,
     /// If set, files that take longer to be opened, listed or watched fail.
     patience: Option<Duration>,
     /// Dropped last, because the ring closes the descriptors of all others.
     ring: Ring,
+}
+
+/// Something that can go on at once.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// The sends of a socket.
+    Send(Socket),
+    /// The receives of a socket.
+    Receive(Socket),
+    /// A read of a file.
+    Read(Call),
 }
 
 #[derive(Debug)]
@@ -156,6 +179,8 @@ enum Work {
         socket: Socket,
         room: Room,
     },
+    Store(Box<Store>),
+    Read(Box<Read>),
     /// The operation in flight, and the file once it is open.
     Open {
         op: OnDisk,
@@ -199,7 +224,9 @@ struct SocketQueues {
     readable: Option<Key>,
     /// True if a send has left in part.
     is_broken: bool,
-    /// True if it is among [`Calls::turns`].
+    /// True if a receive into a file has lost bytes.
+    has_lost: bool,
+    /// True if its sends are among [`Calls::turns`].
     has_turn: bool,
     /// The bytes of the sends that have ended.
     sent: u64,
@@ -230,6 +257,9 @@ impl Calls {
             done: Vec::new(),
             batch: Vec::new(),
             memory: 0,
+            pieces: 0,
+            pieces_line: VecDeque::new(),
+            is_woken: false,
         })
     }
 
@@ -281,6 +311,7 @@ impl Calls {
                 receives: VecDeque::new(),
                 readable: None,
                 is_broken: false,
+                has_lost: false,
                 has_turn: false,
                 sent: 0,
                 acknowledged: 0,
@@ -320,7 +351,7 @@ impl Calls {
             self.end_send(call, Err(Stop::Closed));
         }
         for call in queues.receives {
-            self.end_receive(call, Err(Stop::Closed));
+            self.stop_receive(call, Stop::Closed);
         }
         let Some(acknowledgements) = queues.acknowledgements else { return };
         let Acknowledgements { calls, notices, look } = *acknowledgements;
@@ -397,16 +428,22 @@ impl Calls {
             return Err(Full(room));
         }
         let call = self.begin(token, Work::Receive { socket, room });
+        self.line_up(socket, call);
+        Ok(call)
+    }
+
+    /// Puts a receive behind the others of its socket.
+    fn line_up(&mut self, socket: Socket, call: Call) {
         match self.sockets.get_mut(socket.0) {
-            None => self.end_receive(call, Err(Stop::Closed)),
+            None => _ = self.stop_receive(call, Stop::Closed),
+            Some(queues) if queues.has_lost => _ = self.stop_receive(call, Stop::Broken),
             Some(queues) => {
                 queues.receives.push_back(call);
-                if queues.readable.is_none() {
+                if queues.readable.is_none() && queues.receives.len() == 1 {
                     self.receive(socket);
                 }
             }
         }
-        Ok(call)
     }
 
     /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and no longer uses its memory when this
@@ -420,7 +457,11 @@ impl Calls {
                 self.end_send(call, Err(Stop::Cancelled));
                 self.pump(socket);
             }
-            Some(Work::Receive { .. }) => self.end_receive(call, Err(Stop::Cancelled)),
+            Some(Work::Receive { .. } | Work::Store(_)) => {
+                let socket = self.stop_receive(call, Stop::Cancelled);
+                self.go_on_receiving(socket);
+            }
+            Some(Work::Read(_)) => self.end_read(call, Err(Stop::Cancelled)),
             Some(Work::Acknowledgement { .. }) => {
                 self.end_acknowledgement(call, Err(Stop::Cancelled));
             }
@@ -451,6 +492,7 @@ impl Calls {
     pub fn wait(&mut self, until: Option<Time>, done: &mut Vec<Done>) -> io::Result<()> {
         done.clear();
         self.go_on(until, |done| !done.is_empty())?;
+        self.is_woken = false;
         core::mem::swap(&mut self.done, done);
         Ok(())
     }
@@ -481,11 +523,24 @@ impl Calls {
     fn go_on(&mut self, until: Option<Time>, has_come: impl Fn(&[Done]) -> bool) -> io::Result<()> {
         loop {
             for _ in 0..self.turns.len() {
-                let Some(socket) = self.turns.pop_front() else { break };
-                if let Some(queues) = self.sockets.get_mut(socket.0) {
-                    queues.has_turn = false;
+                match self.turns.pop_front() {
+                    Some(Turn::Send(socket)) => {
+                        if let Some(queues) = self.sockets.get_mut(socket.0) {
+                            queues.has_turn = false;
+                        }
+                        self.pump(socket);
+                    }
+                    Some(Turn::Receive(socket)) => self.go_on_receiving(socket),
+                    Some(Turn::Read(call)) => {
+                        if let Some(InFlight { work: Work::Read(read), .. }) =
+                            self.calls.get_mut(call.0)
+                        {
+                            read.has_turn = false;
+                        }
+                        self.pump_read(call);
+                    }
+                    None => break,
                 }
-                self.pump(socket);
             }
             self.serve_line();
             let at_once = has_come(&self.done) || !self.turns.is_empty();
@@ -515,6 +570,9 @@ impl Calls {
     fn handle(&mut self, completion: Completion) {
         let key = Key::from_bits(completion.token);
         if completion.key == Key::NONE {
+            if core::mem::replace(&mut self.is_woken, true) {
+                return;
+            }
             return self.complete(
                 Call(Key::NONE),
                 completion.token,
@@ -557,10 +615,17 @@ impl Calls {
         while self.disk.next_silence().is_some() {}
         while let Some(read) = next.take().or_else(|| self.disk.next_late()) {
             let call = Key::from_bits(read.owner.connection);
-            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
-                send.stream.handle_read(read);
-                let socket = send.socket;
-                self.pump(socket);
+            match self.calls.get_mut(call).map(|one| &mut one.work) {
+                Some(Work::Send(send)) => {
+                    send.stream.handle_read(read);
+                    let socket = send.socket;
+                    self.pump(socket);
+                }
+                Some(Work::Read(one)) => {
+                    one.stream.handle_read(read);
+                    self.pump_read(Call(call));
+                }
+                _ => {}
             }
         }
     }
@@ -585,7 +650,14 @@ impl Calls {
         if let Some(queues) = self.sockets.get_mut(socket.0)
             && !core::mem::replace(&mut queues.has_turn, true)
         {
-            self.turns.push_back(socket);
+            self.turns.push_back(Turn::Send(socket));
+        }
+    }
+
+    /// Fills the receives of a socket, unless the ring waits for the socket to have something to read.
+    fn go_on_receiving(&mut self, socket: Socket) {
+        if self.sockets.get(socket.0).is_some_and(|queues| queues.readable.is_none()) {
+            self.receive(socket);
         }
     }
 
@@ -594,10 +666,15 @@ impl Calls {
         while let Some(queues) = self.sockets.get_mut(socket.0)
             && let Some(&call) = queues.receives.front()
         {
-            let Some(InFlight { work: Work::Receive { room, .. }, .. }) =
-                self.calls.get_mut(call.0)
-            else {
-                unreachable!("a call leaves the queue when it ends")
+            let room = match self.calls.get_mut(call.0).map(|one| &mut one.work) {
+                Some(Work::Receive { room, .. }) => room,
+                Some(Work::Store(_)) => {
+                    if self.store(call) {
+                        continue;
+                    }
+                    return;
+                }
+                _ => unreachable!("a call leaves the queue when it ends"),
             };
             let fd = queues.transport.socket();
             let received = self.ring.receive(fd, room.bytes_mut());
@@ -646,10 +723,37 @@ impl Calls {
             unreachable!("a call ends once")
         };
         let Work::Receive { socket, room } = work else { unreachable!("only receives end here") };
-        if let Some(queues) = self.sockets.get_mut(socket.0) {
-            leave(&mut queues.receives, call);
-        }
         self.complete(call, token, Outcome::Received { room, end }, false);
+        self.leave_receives(socket, call, false);
+    }
+
+    /// Completes a receive into memory or a file early, and returns its socket.
+    fn stop_receive(&mut self, call: Call, stop: Stop) -> Socket {
+        match self.calls.get(call.0).map(|one| &one.work) {
+            Some(Work::Receive { socket, .. }) => {
+                let socket = *socket;
+                self.end_receive(call, Err(stop));
+                socket
+            }
+            Some(Work::Store(store)) => {
+                let socket = store.socket();
+                self.end_store(call, Err(stop));
+                socket
+            }
+            _ => unreachable!("only receives end here"),
+        }
+    }
+
+    /// Takes a receive out of the queue of its socket. If it has lost bytes, those behind it end, too.
+    fn leave_receives(&mut self, socket: Socket, call: Call, has_lost: bool) {
+        let Some(queues) = self.sockets.get_mut(socket.0) else { return };
+        leave(&mut queues.receives, call);
+        queues.has_lost |= has_lost;
+        if has_lost {
+            for behind in core::mem::take(&mut queues.receives) {
+                self.stop_receive(behind, Stop::Broken);
+            }
+        }
     }
 
     fn complete(&mut self, call: Call, token: Token, outcome: Outcome, more: bool) {
@@ -662,16 +766,24 @@ impl Calls {
             && let Some(owner) = self.disk.next_holder(self.ring.now())
         {
             let call = Key::from_bits(owner.connection);
-            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
-                // A call ends for its socket or its file alone: a peer that acknowledges nothing is the caller's to judge.
-                send.stream.reclaim(self.ring.now());
+            let now = self.ring.now();
+            match self.calls.get_mut(call).map(|one| &mut one.work) {
+                // A call ends for its socket or its file alone: a peer that acknowledges nothing is the caller's to
+                // judge.
+                Some(Work::Send(send)) => _ = send.stream.reclaim(now),
+                Some(Work::Read(read)) => _ = read.stream.reclaim(now),
+                _ => {}
             }
         }
         while let Some(owner) = self.disk.next_waiting() {
             let call = Key::from_bits(owner.connection);
-            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get(call) {
-                let socket = send.socket;
-                self.pump(socket);
+            match self.calls.get(call).map(|one| &one.work) {
+                Some(Work::Send(send)) => {
+                    let socket = send.socket;
+                    self.pump(socket);
+                }
+                Some(Work::Read(_)) => self.pump_read(Call(call)),
+                _ => {}
             }
         }
     }

@@ -1,12 +1,14 @@
 //! The calls that need no queue of a socket: each is one operation of the ring, or two.
 
+use core::time::Duration;
 use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
 use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Time, Token};
 
-use super::{CALL, Call, Calls, Full, InFlight, Outcome, Work};
+use super::{CALL, Call, Calls, Full, InFlight, Outcome, Stop, Work};
+use crate::failure::Failure;
 use crate::file::File;
 
 /// The outcome that is reported for a call of one operation.
@@ -167,11 +169,9 @@ impl Calls {
 
     fn begin_on_disk(&mut self, token: Token, op: Op, work: impl FnOnce(OnDisk) -> Work) -> Call {
         let Self { calls, ring, patience, .. } = self;
-        let submit = |key: Key| {
-            let name = CALL | key.to_bits();
-            let timer =
-                patience.map(|patience| ring.submit(Op::Timer(ring.now() + patience), name));
-            InFlight { token, work: work(OnDisk { op: ring.submit(op, name), timer }) }
+        let submit = |key: Key| InFlight {
+            token,
+            work: work(OnDisk::begin(ring, *patience, Call(key), op)),
         };
         Call(calls.insert_with(submit))
     }
@@ -188,8 +188,7 @@ impl Calls {
             Work::WatchFile(op) => (op, Outcome::Changed(Err(error))),
             work => unreachable!("{work:?} waits for no disk"),
         };
-        self.ring.cancel(on_disk.op);
-        on_disk.stop_timer(&mut self.ring);
+        on_disk.cancel(&mut self.ring);
         self.complete(call, token, outcome, false);
     }
 
@@ -199,13 +198,23 @@ impl Calls {
         let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
         let token = *token;
         if let Some(on_disk) = work.on_disk() {
-            if on_disk.timer == Some(key) {
+            let (is_late, is_stopped_timer) = (on_disk.timer == Some(key), on_disk.op != key);
+            if is_late && matches!(work, Work::Store(_)) {
+                return self.end_store(call, Err(Stop::Failed(Failure::Late)));
+            }
+            if is_late {
                 return self.end_on_disk(call, io::ErrorKind::TimedOut.into());
             }
-            // A timer that was stopped.
-            if on_disk.op != key {
+            if is_stopped_timer {
                 return;
             }
+        }
+        if let Work::Store(store) = work {
+            // The timer of a write that has ended says nothing.
+            if store.on_disk().is_some() {
+                self.handle_written(call, result);
+            }
+            return;
         }
         let outcome = match (work, result) {
             (Work::Open { op, file, .. }, Ok(Event::Opened(opened))) => {
@@ -274,7 +283,26 @@ impl Calls {
 }
 
 impl OnDisk {
-    fn stop_timer(&self, ring: &mut Ring) {
+    /// Begins the operation of a call, with a timer if there is a limit.
+    pub(super) fn begin(ring: &mut Ring, patience: Option<Duration>, call: Call, op: Op) -> Self {
+        let token = CALL | call.to_bits();
+        let timer = patience.map(|patience| ring.submit(Op::Timer(ring.now() + patience), token));
+        // A write is not counted against a device by itself, because a log has one at a time.
+        let device = if let Op::Write { file, .. } = &op { Some(file.device()) } else { None };
+        let op = match device {
+            Some(device) => ring.submit_to(device, op, token),
+            None => ring.submit(op, token),
+        };
+        Self { op, timer }
+    }
+
+    /// Gives the operation up: its completion has no owner.
+    pub(super) fn cancel(&self, ring: &mut Ring) {
+        ring.cancel(self.op);
+        self.stop_timer(ring);
+    }
+
+    pub(super) fn stop_timer(&self, ring: &mut Ring) {
         if let Some(timer) = self.timer {
             ring.cancel(timer);
         }
@@ -286,6 +314,7 @@ impl Work {
     const fn on_disk(&mut self) -> Option<&mut OnDisk> {
         match self {
             Self::Open { op, .. } | Self::List { op, .. } | Self::WatchFile(op) => Some(op),
+            Self::Store(store) => store.on_disk(),
             _ => None,
         }
     }

@@ -136,6 +136,23 @@ pub enum Outcome {
         /// The bytes received into the front of it; 0 means that the peer will send no more.
         end: Result<usize, Stop>,
     },
+    /// The end of [`Calls::read_into`](crate::Calls::read_into).
+    Read {
+        /// The memory.
+        room: Room,
+        /// The bytes in front of it that were read: all unless `end` is an error, and then the first ones.
+        bytes: usize,
+        /// The reason for the end.
+        end: Result<(), Stop>,
+    },
+    /// The end of [`Calls::receive_to_file`](crate::Calls::receive_to_file).
+    Stored {
+        /// The bytes that are in the file. Fewer than were wanted without an error mean that the peer has ended its
+        /// side.
+        bytes: u64,
+        /// The reason for the end.
+        end: Result<(), Stop>,
+    },
     /// The end of [`Calls::acknowledgement`](crate::Calls::acknowledgement): the bytes that the peer has
     /// acknowledged, or the reason why it will acknowledge no more.
     Acknowledged(Result<u64, Stop>),
@@ -171,8 +188,8 @@ pub enum Outcome {
 pub enum Stop {
     /// [`Calls::cancel`](crate::Calls::cancel) came first.
     Cancelled,
-    /// An earlier send on this socket has left in part, so what follows would be misunderstood:
-    /// nothing of this call has left. Close the socket.
+    /// An earlier send on this socket has left in part, or an earlier receive into a file has lost bytes. What follows
+    /// would be misunderstood: nothing of this call has left or come. Close the socket.
     Broken,
     /// The socket was closed, or its name is not of this queue.
     Closed,

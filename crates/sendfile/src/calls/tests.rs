@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::rc::Rc;
 
+use ring::OpenHow;
 use ring::sim::{Config, Peer, World};
 
 use super::*;
@@ -14,6 +15,9 @@ use crate::policy::{Caching, Policy, Window};
 use testkit::{Random, Seed};
 
 const SEEDS: u64 = 200;
+const UPLOADS: &str = "uploads";
+/// The maximum of bytes of a receive into a file.
+const UPLOAD_BYTES: usize = 8000;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const STATIC: &[u8] = b"bytes of the program";
 const WINDOW: Window = Window::of(512 * 1024);
@@ -26,8 +30,10 @@ struct TestConnection {
     sends: Vec<(Call, Vec<u8>)>,
     /// The bytes that the peer has sent.
     incoming: Vec<u8>,
-    /// The bytes that were received.
+    /// The bytes that were received, into memory or files.
     received: Vec<u8>,
+    /// True if a receive into a file has lost some.
+    has_lost: bool,
     is_reset: bool,
     is_closed: bool,
 }
@@ -35,7 +41,10 @@ struct TestConnection {
 impl TestConnection {
     /// Returns whether bytes of the peer have not been received.
     fn has_more(&self) -> bool {
-        !self.is_closed && !self.is_reset && self.received.len() < self.incoming.len()
+        !self.is_closed
+            && !self.is_reset
+            && !self.has_lost
+            && self.received.len() < self.incoming.len()
     }
 }
 
@@ -43,11 +52,21 @@ struct Test {
     random: Random,
     world: World,
     files: Vec<(Rc<File>, Vec<u8>)>,
+    uploads: Fd,
+    /// Its ring closes the descriptors of the others.
     calls: Calls,
     connections: Vec<TestConnection>,
     /// Calls in flight, and their sockets.
     open: Vec<(Call, usize)>,
     sent: HashMap<Call, (u64, Result<(), Stop>)>,
+    /// The bytes that reads in flight are to bring.
+    reads: HashMap<Call, Vec<u8>>,
+    /// The positions in [`UPLOADS`] of receives in flight.
+    stores: HashMap<Call, usize>,
+    /// The position behind the receives into the file so far.
+    stored: usize,
+    /// Reads, and receives into files, that have ended without an error.
+    done: [usize; 2],
 }
 
 impl Test {
@@ -80,12 +99,17 @@ impl Test {
             contents.insert(token, bytes);
             calls.open(&root, CString::new(name).unwrap(), token).unwrap();
         }
+        world.write_file(UPLOADS, b"");
+        let flags = OpenHow::BENEATH.with_flags(O_RDWR);
+        let open = Op::Open { dir: Some(root), path: CString::new(UPLOADS).unwrap(), how: flags };
+        calls.submit(open, 200).unwrap();
+        let mut uploads = None;
         calls.accept(&listener, 100).unwrap();
         let count = 1 + random.below(5);
         let mut peers: Vec<_> = (0..count).map(|_| world.connect()).collect();
         let (mut files, mut connections) = (Vec::new(), Vec::new());
         let mut done = Vec::new();
-        while files.len() < NAMES.len() || connections.len() < count {
+        while files.len() < NAMES.len() || connections.len() < count || uploads.is_none() {
             calls.wait(None, &mut done).unwrap();
             for one in done.drain(..) {
                 match one.outcome {
@@ -102,17 +126,34 @@ impl Test {
                             sends,
                             incoming,
                             received,
+                            has_lost: false,
                             is_reset,
                             is_closed,
                         });
                     }
+                    Outcome::Event(Ok(ring::Event::Opened(fd))) => uploads = Some(fd),
                     other => panic!("{other:?}"),
                 }
             }
         }
         // Connections may come in another order than they were made: each is found by its first byte.
         let (open, sent) = (Vec::new(), HashMap::new());
-        let mut test = Self { random, world, calls, files, connections, open, sent };
+        let (reads, stores, uploads, done) =
+            (HashMap::new(), HashMap::new(), uploads.unwrap(), [0; 2]);
+        let mut test = Self {
+            random,
+            world,
+            calls,
+            files,
+            connections,
+            open,
+            sent,
+            reads,
+            stores,
+            uploads,
+            stored: 0,
+            done,
+        };
         test.match_peers();
         test.world.configure(|config| config.faults.read_error = 0.02);
         test
@@ -135,9 +176,11 @@ impl Test {
 
     fn step(&mut self) {
         let at = self.random.below(self.connections.len());
-        match self.random.below(16) {
+        match self.random.below(20) {
             0..=4 => self.send(at),
             5..=7 => self.receive(at),
+            16 | 17 => self.read(),
+            18 | 19 => self.store(at),
             8 if !self.open.is_empty() => {
                 let (call, _) = self.open[self.random.below(self.open.len())];
                 self.calls.cancel(call);
@@ -207,6 +250,31 @@ impl Test {
         self.open.push((call, at));
     }
 
+    /// Reads a part of a file.
+    fn read(&mut self) {
+        let (file, bytes) = &self.files[self.random.below(NAMES.len())];
+        let start = self.random.below(bytes.len() + 1);
+        let end = start + self.random.below(bytes.len() - start + 1);
+        let expected = bytes[start..end].to_vec();
+        let caching = [Caching::Popular, Caching::Never, Caching::Always][self.random.below(3)];
+        let room = Room::Owned(vec![0; expected.len() + self.random.below(10)]);
+        let (range, policy) = (start as u64..end as u64, Policy { caching, window: WINDOW });
+        let call = self.calls.read_into(file, range, policy, room, 0).unwrap();
+        self.reads.insert(call, expected);
+        self.open.push((call, 0));
+    }
+
+    /// Receives into a place of a file that no other call writes to.
+    fn store(&mut self, at: usize) {
+        let offset = self.stored;
+        self.stored += UPLOAD_BYTES;
+        let (socket, len) = (self.connections[at].socket, 1 + self.random.below(UPLOAD_BYTES));
+        let (from, len) = (offset as u64, len as u64);
+        let call = self.calls.receive_to_file(socket, &self.uploads, from, len, at as u64).unwrap();
+        self.stores.insert(call, offset);
+        self.open.push((call, at));
+    }
+
     fn wait(&mut self, until: Option<Time>) {
         let mut done = Vec::new();
         self.calls.wait(until, &mut done).unwrap();
@@ -220,8 +288,33 @@ impl Test {
                     Ok(count) => self.connections[at].received.extend(&room.bytes()[..count]),
                     Err(Stop::Cancelled | Stop::Closed) => {}
                     Err(Stop::Failed(Failure::Gone)) => assert!(self.connections[at].is_reset),
+                    Err(Stop::Broken) => assert!(self.connections[at].has_lost),
                     Err(stop) => panic!("{stop:?}"),
                 },
+                Outcome::Read { room, bytes, end } => {
+                    let expected = self.reads.remove(&one.call).unwrap();
+                    assert!(room.bytes()[..bytes] == expected[..bytes], "other bytes were read");
+                    assert_eq!(end.is_ok(), bytes == expected.len(), "{end:?}");
+                    self.done[0] += usize::from(end.is_ok());
+                }
+                Outcome::Stored { bytes, end } => {
+                    let (offset, len) =
+                        (self.stores.remove(&one.call).unwrap(), usize::try_from(bytes).unwrap());
+                    let connection = &mut self.connections[at];
+                    match end {
+                        Ok(()) => {}
+                        // It may have lost bytes, or none.
+                        Err(Stop::Cancelled | Stop::Closed) => connection.has_lost = true,
+                        Err(Stop::Failed(Failure::Gone)) => assert!(connection.is_reset),
+                        Err(Stop::Broken) => assert!(connection.has_lost),
+                        Err(stop) => panic!("{stop:?}"),
+                    }
+                    if len > 0 {
+                        let all = self.world.read_file(UPLOADS);
+                        connection.received.extend(&all[offset..offset + len]);
+                    }
+                    self.done[1] += usize::from(end.is_ok() && len > 0);
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -274,11 +367,13 @@ impl Test {
             assert!(
                 connection.is_reset
                     || connection.is_closed
+                    || connection.has_lost
                     || connection.received.len() == connection.incoming.len()
             );
         }
         assert!(self.world.stalls().is_empty(), "{:?}", self.world.stalls());
         assert_eq!((self.calls.memory, self.calls.disk.in_flight()), (0, 0));
+        assert_eq!((self.calls.pieces, self.reads.len(), self.stores.len()), (0, 0, 0));
         assert_eq!((self.calls.disk.buffers_lent(), self.world.pipe_bytes()), (0, 0));
         assert!(
             !self.calls.disk.has_turn()
@@ -290,7 +385,7 @@ impl Test {
 
 #[test]
 fn every_byte_arrives_in_its_place_whatever_happens() {
-    let (mut broken, mut whole, mut cancelled) = (0, 0, 0);
+    let (mut broken, mut whole, mut cancelled, mut done) = (0, 0, 0, [0; 2]);
     let mut counts = ring::sim::Counts::default();
     for seed in 0..SEEDS {
         let shown = Seed::new(seed);
@@ -308,12 +403,14 @@ fn every_byte_arrives_in_its_place_whatever_happens() {
                 Err(_) => {}
             }
         }
+        done = [done[0] + test.done[0], done[1] + test.done[1]];
         let world = test.world.clone();
         counts += world.counts();
         drop((test, shown));
         assert_eq!(world.open_descriptors(), 0, "seed {seed}");
     }
     assert!(whole > 1000 && broken > 50 && cancelled > 50, "{whole} {broken} {cancelled}");
+    assert!(done[0] > 500 && done[1] > 100, "{done:?}");
     assert!(counts.splices > 0 && counts.sendfiles > 0 && counts.failures > 0, "{counts:?}");
 }
 
@@ -365,6 +462,83 @@ fn memory_in_flight_is_bounded() {
     assert_eq!(calls.memory, 0);
 }
 
+#[test]
+fn uploads_wait_for_memory_and_those_to_a_disk_that_does_not_answer_end() {
+    const MORE: usize = 10;
+    let world = World::new(Config::new(3));
+    let device = world.make_device("slow");
+    world.write_file("slow/a", b"");
+    let ring = Ring::simulated(&world);
+    let (listener, root) = (ring.sim_listener(&world), ring.sim_root(&world));
+    let mut calls = Calls::new(ring, DiskConfig::default()).unwrap();
+    calls.set_patience(Some(PATIENCE));
+    calls.accept(&listener, 0).unwrap();
+    let how = OpenHow::BENEATH.with_flags(O_RDWR);
+    let open = calls.submit(Op::Open { dir: Some(root), path: c"slow/a".into(), how }, 0).unwrap();
+    let Outcome::Event(Ok(ring::Event::Opened(file))) = only(&mut calls, open) else {
+        panic!("no file")
+    };
+    let peers: Vec<_> = (0..stores::PIECES_MAX + MORE).map(|_| world.connect()).collect();
+    let (mut sockets, mut done) = (Vec::new(), Vec::new());
+    while sockets.len() < peers.len() {
+        calls.wait(None, &mut done).unwrap();
+        sockets.extend(done.drain(..).map(|one| match one.outcome {
+            Outcome::Accepted(socket) => socket.unwrap(),
+            other => panic!("{other:?}"),
+        }));
+    }
+    world.hang(device);
+    for peer in &peers {
+        peer.send(b"hello");
+    }
+    let begin = |calls: &mut Calls| {
+        for (at, socket) in (0..).step_by(5).zip(&sockets) {
+            calls.receive_to_file(*socket, &file, at, 5, 1).unwrap();
+        }
+    };
+    begin(&mut calls);
+    let until = calls.ring().now() + PATIENCE / 2;
+    calls.wait(Some(until), &mut done).unwrap();
+    assert!(done.is_empty(), "{done:?}");
+    assert_eq!(calls.pieces, stores::PIECES_MAX);
+    world.release(device);
+    let mut count = 0;
+    while count < sockets.len() {
+        calls.wait(None, &mut done).unwrap();
+        for one in done.drain(..) {
+            assert!(
+                matches!(one.outcome, Outcome::Stored { bytes: 5, end: Ok(()) }),
+                "{:?}",
+                one.outcome
+            );
+            count += 1;
+        }
+    }
+    assert!(world.read_file("slow/a") == b"hello".repeat(sockets.len()));
+    // A disk that does not answer ends them, also those in line, one patience after the other.
+    world.hang(device);
+    for peer in &peers {
+        peer.send(b"hello");
+    }
+    begin(&mut calls);
+    let (mut count, begun) = (0, calls.ring().now());
+    while count < sockets.len() {
+        calls.wait(None, &mut done).unwrap();
+        for one in done.drain(..) {
+            let Outcome::Stored { bytes: 0, end } = one.outcome else { panic!("{one:?}") };
+            assert_eq!(end, Err(Stop::Failed(Failure::Late)));
+            count += 1;
+        }
+    }
+    assert!(calls.ring().now().since(begun) < PATIENCE * 3);
+    assert_eq!(calls.pieces, 0);
+    // Their sockets have lost bytes.
+    calls.receive_into(sockets[0], Room::Owned(vec![0; 9]), 2).unwrap();
+    calls.wait(None, &mut done).unwrap();
+    assert!(matches!(done[0].outcome, Outcome::Received { end: Err(Stop::Broken), .. }));
+    world.release(device);
+}
+
 /// A simulated disk that hangs, with the files `slow/a` and `slow/b`, and one that does not.
 struct Hung {
     world: World,
@@ -379,6 +553,7 @@ struct Hung {
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ECANCELED: i32 = 125;
+const O_RDWR: i32 = 2;
 
 impl Hung {
     /// A queue with two open files, `slow/a` and `fast`, of which nothing is resident, and the disk of the first hangs.
