@@ -36,6 +36,7 @@ const BRIEF: &str = "tests/brief.c";
 const HUNG: &str = "tests/hung.c";
 const DESCRIPTORS: &str = "tests/descriptors.c";
 const RECEIVE: &str = "examples/receive.c";
+const BINDING: &str = "examples/binding.py";
 const NOCACHE: &str = "tests/nocache.c";
 
 /// Builds the library with cargo, and returns its directory.
@@ -266,6 +267,23 @@ fn the_example_stores_an_upload_that_is_complete_and_no_other() {
     }
     assert!(fs::read(uploads.join("file")).unwrap() == bytes);
     assert_eq!(fs::read_dir(&uploads).unwrap().count(), 1);
+}
+
+#[test]
+fn a_binding_for_python_uses_the_header_as_it_is() {
+    let has_cffi =
+        Command::new("python3").args(["-c", "import cffi"]).stderr(Stdio::null()).status();
+    if !has_cffi.is_ok_and(|status| status.success()) {
+        skip!("no python3 with cffi (python3-cffi)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::write(dir.path().join("file"), content(3_000_001)).unwrap();
+    evict(dir.path().join("file"));
+    let mut python = Command::new("python3");
+    python.arg(here(BINDING)).arg(here("include/samum.h")).arg(library().join("libsamum.so"));
+    let output = python.arg(dir.path()).arg("file").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "3000007 bytes sent\n");
 }
 
 /// A program that ends soon has no time to wait until its peer has acknowledged what it was sent.
