@@ -151,8 +151,7 @@ fn a_cold_stream_does_not_hold_up_hot_ones() {
         let (world, device) = make(Config::new(seed));
         let mut worker = serve(&world, Tuning::default());
         let mut client = Client::with(&world, &[(4, 1 << 24)]);
-        let window = (1_u32 << 24).to_be_bytes();
-        client.0.frame(kind::WINDOW_UPDATE, 0, 0, &window).expect("a peer takes everything");
+        widen(&mut client);
         let hot = &FILES[..6];
         let first: Vec<_> = hot.iter().map(|(name, _)| client.get(name)).collect();
         wait_for(&mut worker, &mut client, &first);
@@ -181,6 +180,63 @@ fn a_cold_stream_does_not_hold_up_hot_ones() {
         assert_whole(&mut client, sought, &content(seed, 5001));
         drop(client);
         assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+/// Opens the window of the connection.
+fn widen(client: &mut Client) {
+    let window = (1_u32 << 30).to_be_bytes();
+    client.0.frame(kind::WINDOW_UPDATE, 0, 0, &window).expect("a peer takes everything");
+}
+
+/// Pages of files go while they are sent. Then a stream has read what is behind the next byte, and not that byte itself.
+#[test]
+fn streams_that_share_memory_end_although_pages_go() {
+    for_seeds(40, |seed| {
+        const LEN: usize = 3_000_000;
+        let (world, _) = make(Config::new(seed));
+        world.write_file("big", &content(seed, LEN));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::with(&world, &[(4, 1 << 30)]);
+        widen(&mut client);
+        let mut chance = Random::new(seed);
+        let streams: Vec<_> = (0..2 + seed % 9).map(|_| client.get("big")).collect();
+        let mut is_over = false;
+        for _ in 0..2000 {
+            if chance.one_in(3) {
+                world.evict("big");
+            }
+            is_over = client.has_all(&streams);
+            if is_over {
+                break;
+            }
+            pass(&mut worker, Duration::from_micros(200));
+        }
+        if !is_over {
+            wait_for(&mut worker, &mut client, &streams);
+        }
+        streams.iter().for_each(|stream| assert_whole(&mut client, *stream, &content(seed, LEN)));
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+/// The streams of a client that widens only the window of the last one have the memory, until that needs it.
+#[test]
+fn a_stream_without_a_window_keeps_no_memory_from_another() {
+    for_seeds(20, |seed| {
+        let (world, _) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::with(&world, &[(4, 1000)]);
+        widen(&mut client);
+        let shut = [(); 8].map(|()| client.get("f1000000"));
+        let has_begun = |client: &mut Client, stream: u32| client.reply(stream).body.len() == 1000;
+        assert!(run_until(&mut worker, || shut.iter().all(|it| has_begun(&mut client, *it))));
+        let open = client.get("f300001");
+        let window = (1_u32 << 20).to_be_bytes();
+        client.0.frame(kind::WINDOW_UPDATE, 0, open, &window).expect("a peer takes everything");
+        wait_for(&mut worker, &mut client, &[open]);
+        assert_whole(&mut client, open, &content(seed, 300_001));
     });
 }
 

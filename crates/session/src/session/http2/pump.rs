@@ -55,8 +55,12 @@ impl Work {
         }
     }
 
-    /// Takes back the bytes of files that lanes without a window have read, and makes lanes ready that need memory.
-    fn share_memory(&mut self, now: Time) {
+    /// Takes back the bytes of files that lanes without a window have read, and makes lanes ready that need memory. Returns
+    /// whether there are such lanes, and memory for them.
+    fn share_memory(&mut self, now: Time) -> bool {
+        if !self.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
+            return false;
+        }
         let idle: Vec<u32> =
             self.lanes.iter().filter(|it| it.pause == Pause::Window).map(|it| it.id).collect();
         for id in idle {
@@ -65,13 +69,14 @@ impl Work {
             }
             self.recount(id);
         }
-        if self.counted.files < FILE_BYTES_MAX {
-            for lane in &self.lanes {
-                if lane.pause == Pause::Memory {
-                    self.scheduler.set_ready(lane.id, true);
-                }
-            }
+        if self.counted.files >= FILE_BYTES_MAX {
+            return false;
         }
+        for lane in self.lanes.iter_mut().filter(|lane| lane.pause == Pause::Memory) {
+            lane.pause = Pause::No;
+            self.scheduler.set_ready(lane.id, true);
+        }
+        true
     }
 }
 
@@ -124,12 +129,16 @@ impl Http2 {
         budget: u64,
     ) {
         self.write_control(work);
-        if work.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
-            work.share_memory(ring.now());
-        }
+        work.share_memory(ring.now());
         let most = BATCH_BYTES.min(budget);
         while work.unsent() < most {
-            let Some(id) = work.scheduler.next_stream() else { break };
+            let Some(id) = work.scheduler.next_stream() else {
+                // Memory may have become free since, or its lanes have no window now: nothing else would come for it.
+                if work.share_memory(ring.now()) {
+                    continue;
+                }
+                break;
+            };
             let owner = Owner { connection, lane: id };
             match self.serve(work, ring, disk, owner) {
                 Served::More => work.scheduler.served(id),
@@ -220,8 +229,8 @@ impl Http2 {
         }
         let was_paused = core::mem::replace(&mut lane.pause, Pause::No);
         if stream.queue().state() == State::Waiting {
-            let own = lane.counted.files;
-            if own == 0 && counted.files >= FILE_BYTES_MAX {
+            // A lane may have what is behind the missing bytes. If it waited, that memory would never be free.
+            if stream.held() == 0 && counted.files >= FILE_BYTES_MAX {
                 return Served::Paused(Pause::Memory);
             }
             stream.settle(disk, owner, false);
