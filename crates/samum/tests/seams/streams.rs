@@ -5,10 +5,12 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
 
 use config::{FileRules, Tuning};
 use ring::sim::{Config, Counts, Peer, World};
-use samum::worker::Worker;
+use samum::serving::Snapshot;
+use samum::worker::{Parts, Worker};
 use sendfile::{Caching, Policy, Window};
 use session::Http;
 use testkit::Random;
@@ -237,6 +239,33 @@ fn a_stream_without_a_window_keeps_no_memory_from_another() {
         client.0.frame(kind::WINDOW_UPDATE, 0, open, &window).expect("a peer takes everything");
         wait_for(&mut worker, &mut client, &[open]);
         assert_whole(&mut client, open, &content(seed, 300_001));
+    });
+}
+
+/// Deadlines pass late, and one stream may have read more than its share of the rate.
+#[test]
+fn streams_share_the_rate_of_their_route() {
+    const RATE: u64 = 1_000_000;
+    for_seeds(20, |seed| {
+        let (world, _) = make(Config::new(seed));
+        world.write_file("big", &content(seed, 12_000_000));
+        let mut config = config::Config::default();
+        config.sites[0].routes[0].limits.bytes_per_second = Some(RATE);
+        let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+        let parts = Parts { snapshot, ..parts(&world, Tuning::default()) };
+        let mut worker = Worker::<Http>::new(parts).expect("memory");
+        let mut client = Client::with(&world, &[(4, 1 << 30)]);
+        widen(&mut client);
+        let streams: Vec<_> = (0..1 + seed % 3).map(|_| client.get("big")).collect();
+        let mut received =
+            || streams.iter().map(|it| client.reply(*it).body.len() as u64).collect::<Vec<_>>();
+        pass(&mut worker, Duration::from_secs(1));
+        let before = received();
+        pass(&mut worker, Duration::from_secs(8));
+        let each: Vec<_> = received().iter().zip(before).map(|(now, then)| now - then).collect();
+        let all: u64 = each.iter().sum();
+        assert!(all.abs_diff(8 * RATE) <= 8 * RATE / 10, "{each:?} in 8 s");
+        assert!(each.iter().all(|one| *one >= all / each.len() as u64 / 2), "{each:?}");
     });
 }
 

@@ -30,7 +30,7 @@
 //! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
 //! | the same, and bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
-//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those without a window give theirs back |
+//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those that may not send give theirs back |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |

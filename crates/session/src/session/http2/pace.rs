@@ -7,6 +7,9 @@ use ring::Time;
 
 /// The time whose bytes a paced connection sends at once: the precision of deadlines.
 const PACE_TIME: Duration = Duration::from_millis(250);
+/// The most time whose bytes are made up for, because deadlines pass late. A client that paused does not get the bytes of the
+/// pause.
+const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The rate of the responses of a connection that have one.
 #[derive(Debug)]
@@ -21,9 +24,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(rate: NonZeroU64, now: Time) -> Self {
-        let mut pace = Self { rate, room: 0, refilled: now, is_wanted: false };
-        pace.refill(now);
-        pace
+        Self { rate, room: bytes_of(rate, PACE_TIME), refilled: now, is_wanted: false }
     }
 
     /// Another response has this rate.
@@ -31,10 +32,11 @@ impl Pace {
         self.rate = self.rate.min(rate);
     }
 
-    /// Allows the bytes of another [`PACE_TIME`].
+    /// Allows the bytes of the time since the last refill.
     pub(super) fn refill(&mut self, now: Time) {
-        let millis = u64::try_from(PACE_TIME.as_millis()).unwrap_or(u64::MAX);
-        self.room = (self.rate.get().saturating_mul(millis) / 1000).max(1);
+        let most = bytes_of(self.rate, LATE_MAX);
+        let since = now.since(self.refilled).min(LATE_MAX);
+        self.room = (self.room + bytes_of(self.rate, since)).min(most);
         self.refilled = now;
         self.is_wanted = false;
     }
@@ -60,6 +62,12 @@ impl Pace {
     }
 }
 
+/// The bytes of a time at a rate, at least one.
+fn bytes_of(rate: NonZeroU64, time: Duration) -> u64 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    (rate.get().saturating_mul(millis) / 1000).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_rate_counts_and_each_quarter_of_a_second_has_its_bytes() {
+    fn the_lowest_rate_counts_and_time_has_its_bytes() {
         let now = Time::from_nanos(1_000_000_000);
         let mut pace = Pace::new(rate(4000), now);
         assert_eq!((pace.room(), pace.due()), (1000, None));
@@ -81,5 +89,11 @@ mod tests {
         pace.refill(now + PACE_TIME);
         assert_eq!((pace.room(), pace.due()), (100, None));
         assert_eq!(Pace::new(rate(1), now).room(), 1, "some byte can be sent");
+        let mut late = Pace::new(rate(4000), now);
+        late.spend(1000);
+        late.refill(now + 2 * PACE_TIME);
+        assert_eq!(late.room(), 2000, "a deadline that passes late costs no bytes");
+        late.refill(now + 100 * PACE_TIME);
+        assert_eq!(late.room(), 4000, "a pause is not made up for");
     }
 }

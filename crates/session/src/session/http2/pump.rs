@@ -55,14 +55,14 @@ impl Work {
         }
     }
 
-    /// Takes back the bytes of files that lanes without a window have read, and makes lanes ready that need memory. Returns
-    /// whether there are such lanes, and memory for them.
+    /// Takes back the bytes of files that lanes have read and may not send now, and makes lanes ready that need memory.
+    /// Returns whether there are such lanes, and memory for them.
     fn share_memory(&mut self, now: Time) -> bool {
         if !self.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
             return false;
         }
-        let idle: Vec<u32> =
-            self.lanes.iter().filter(|it| it.pause == Pause::Window).map(|it| it.id).collect();
+        let may_not_send = |lane: &&Box<Lane>| matches!(lane.pause, Pause::Window | Pause::Rate);
+        let idle: Vec<u32> = self.lanes.iter().filter(may_not_send).map(|lane| lane.id).collect();
         for id in idle {
             if let Some(lane) = self.lane(id) {
                 lane.stream.reclaim(now);
@@ -133,7 +133,7 @@ impl Http2 {
         let most = BATCH_BYTES.min(budget);
         while work.unsent() < most {
             let Some(id) = work.scheduler.next_stream() else {
-                // Memory may have become free since, or its lanes have no window now: nothing else would come for it.
+                // Memory may have become free since, or be with lanes that may not send: nothing else would look.
                 if work.share_memory(ring.now()) {
                     continue;
                 }
