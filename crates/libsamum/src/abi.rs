@@ -136,6 +136,33 @@ unsafe fn begin_with_path(
     unsafe { give(call, begun) }
 }
 
+/// Begins a call that fills memory of the caller, and writes the call's name to the memory that C names.
+///
+/// # Safety
+///
+/// As [`with`] and [`give`]; and `memory` is null or points to `size` bytes, which no other code uses until the call has
+/// completed.
+unsafe fn begin_with_room(
+    queue: *mut Handle,
+    memory: *mut c_void,
+    size: usize,
+    call: *mut u64,
+    act: impl FnOnce(&mut Queue, &'static mut [u8]) -> Result<u64>,
+) -> c_int {
+    if memory.is_null() {
+        return libc::EFAULT;
+    }
+    let begin = |queue: &mut Queue| {
+        // SAFETY: the caller's promise. The queue drops its last reference to the memory before it reports the completion.
+        let room = unsafe { room(memory, size) }?;
+        act(queue, room)
+    };
+    // SAFETY: the caller's promise.
+    let begun = unsafe { with(queue, begin) };
+    // SAFETY: the caller's promise.
+    unsafe { give(call, begun) }
+}
+
 /// Runs `act` on a queue with a descriptor that passes a check, and which the queue takes over. After an error C keeps the descriptor.
 ///
 /// # Safety
@@ -509,19 +536,9 @@ unsafe extern "C" fn samum_receive(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    if memory.is_null() {
-        return libc::EFAULT;
-    }
-    let receive = |queue: &mut Queue| {
-        // SAFETY: the header asks for `size` bytes of memory, which no other code uses until the call has
-        // completed. The queue drops its last reference to the memory before it reports the completion.
-        let room = unsafe { room(memory, size) }?;
-        queue.receive(socket, room, token)
-    };
-    // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, receive) };
-    // SAFETY: the header asks for null or writable memory for the name.
-    unsafe { give(call, begun) }
+    let receive = |queue: &mut Queue, room| queue.receive(socket, room, token);
+    // SAFETY: the header asks the caller for all promises of the called function.
+    unsafe { begin_with_room(queue, memory, size, call, receive) }
 }
 
 /// See `samum.h`.
@@ -535,19 +552,9 @@ unsafe extern "C" fn samum_read(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    if memory.is_null() {
-        return libc::EFAULT;
-    }
-    let read = |queue: &mut Queue| {
-        // SAFETY: the header asks for `size` bytes of memory, which no other code uses until the call has
-        // completed. The queue drops its last reference to the memory before it reports the completion.
-        let room = unsafe { room(memory, size) }?;
-        queue.read(file, offset, room, token)
-    };
-    // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, read) };
-    // SAFETY: the header asks for null or writable memory for the name.
-    unsafe { give(call, begun) }
+    let read = |queue: &mut Queue, room| queue.read(file, offset, room, token);
+    // SAFETY: the header asks the caller for all promises of the called function.
+    unsafe { begin_with_room(queue, memory, size, call, read) }
 }
 
 /// See `samum.h`.

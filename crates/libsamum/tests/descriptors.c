@@ -13,30 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "samum.h"
+#include "expect.h"
 
 #define COLD 3000000
 #define LARGE (8 << 20)
 
-#define EXPECT(wanted, call) \
-    do { \
-        long is = (long)(call); \
-        if (is != (long)(wanted)) { \
-            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, is, (long)(wanted)); \
-            exit(1); \
-        } \
-    } while (0)
-
-static samum_queue *queue;
 static samum_waker *waker;
 static unsigned char bytes[LARGE], back[LARGE];
 static int pair[2];
 
 static struct samum_completion next(uint32_t event, uint64_t token, int error) {
-    struct samum_completion one;
-    size_t count = 99;
-    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
-    EXPECT(1, count);
+    struct samum_completion one = completion();
     EXPECT(event, one.event);
     EXPECT(token, one.token);
     EXPECT(error, one.error);

@@ -10,27 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "samum.h"
+#include "expect.h"
 
 _Static_assert(sizeof(struct samum_entry) == 16 + 2 * sizeof(void *), "as in the library");
 _Static_assert(sizeof(struct samum_stat) == 48, "as in the library");
 
-#define EXPECT(wanted, call) \
-    do { \
-        long got = (long)(call); \
-        if (got != (long)(wanted)) { \
-            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, got, (long)(wanted)); \
-            exit(1); \
-        } \
-    } while (0)
-
-static samum_queue *queue;
-
 static struct samum_completion next(uint32_t event, uint64_t token, int error) {
-    struct samum_completion one;
-    size_t count = 99;
-    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
-    EXPECT(1, count);
+    struct samum_completion one = completion();
     EXPECT(event, one.event);
     EXPECT(token, one.token);
     EXPECT(error, one.error);

@@ -9,18 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "samum.h"
-
-#define EXPECT(wanted, call) \
-    do { \
-        long is = (long)(call); \
-        if (is != (long)(wanted)) { \
-            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, is, (long)(wanted)); \
-            exit(1); \
-        } \
-    } while (0)
-
-static samum_queue *queue;
+#include "expect.h"
 
 static double now(void) {
     struct timespec time;
@@ -28,12 +17,8 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* Waits for one completion, for ten seconds at most. */
 static struct samum_completion next(uint32_t event, int error) {
-    struct samum_completion one;
-    size_t count = 99;
-    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
-    EXPECT(1, count);
+    struct samum_completion one = completion();
     EXPECT(event, one.event);
     EXPECT(error, one.error);
     return one;

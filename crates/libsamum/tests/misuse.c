@@ -12,29 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "samum.h"
+#include "expect.h"
 
 _Static_assert(sizeof(struct samum_piece) == 32 + sizeof(void *), "as in the library");
 _Static_assert(sizeof(struct samum_completion) == 40, "as in the library");
-
-#define EXPECT(wanted, call) \
-    do { \
-        long is = (call); \
-        if (is != (wanted)) { \
-            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, is, (long)(wanted)); \
-            exit(1); \
-        } \
-    } while (0)
-
-static samum_queue *queue;
-
-static struct samum_completion next(void) {
-    struct samum_completion one;
-    size_t count = 99;
-    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
-    EXPECT(1, count);
-    return one;
-}
 
 static void *elsewhere(void *unused) {
     EXPECT(EPERM, samum_close(queue, 1));
@@ -65,11 +46,11 @@ int main(void) {
     EXPECT(EINVAL, samum_open(queue, dir, "etc", 4, 1, NULL));
     EXPECT(EINVAL, samum_open(queue, dir, "etc", -1, 1, NULL));
     EXPECT(0, samum_open(queue, dir, "etc", 0, 1, NULL));
-    EXPECT(EISDIR, next().error);
+    EXPECT(EISDIR, completion().error);
     EXPECT(0, samum_open(queue, dir, "dev/null", 0, 1, NULL));
-    EXPECT(EINVAL, next().error);
+    EXPECT(EINVAL, completion().error);
     EXPECT(0, samum_open(queue, dir, "no such file", 0, 1, NULL));
-    EXPECT(ENOENT, next().error);
+    EXPECT(ENOENT, completion().error);
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     EXPECT(0, samum_socket(queue, pair[0], &name));
 
@@ -100,13 +81,13 @@ int main(void) {
     EXPECT(EFAULT, samum_receive(NULL, name, memory, 0, 1, NULL));
     EXPECT(0, samum_receive(queue, name, memory, 16, 8, &call));
     EXPECT(0, samum_cancel(queue, call));
-    struct samum_completion done = next();
+    struct samum_completion done = completion();
     EXPECT(ECANCELED, done.error);
     EXPECT(1, done.token == 8 && done.call == call && done.event == SAMUM_RECEIVED);
     EXPECT(0, samum_cancel(queue, call)); /* passed over */
     EXPECT(0, samum_receive(queue, name, memory, 16, 9, NULL));
     EXPECT(3, write(pair[1], "abc", 3));
-    EXPECT(3, next().bytes);
+    EXPECT(3, completion().bytes);
     EXPECT(0, memcmp(memory, "abc.............", 16));
 
     /* Acknowledgements. */
@@ -119,13 +100,13 @@ int main(void) {
     EXPECT(EBADF, samum_acknowledgement(queue, dir, 5, 1, NULL));
     EXPECT(0, samum_acknowledgement(queue, name, 5, 5, &call));
     EXPECT(0, samum_cancel(queue, call));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 5 && done.event == SAMUM_ACKNOWLEDGED && done.error == ECANCELED);
     EXPECT(0, samum_send(queue, name, &hello, 1, 0, 6, NULL));
-    EXPECT(5, next().bytes);
+    EXPECT(5, completion().bytes);
     EXPECT(5, read(pair[1], memory, 5));
     EXPECT(0, samum_acknowledgement(queue, name, 5, 7, NULL));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 7 && done.event == SAMUM_ACKNOWLEDGED && done.error == 0 && done.bytes == 5);
 
     /* A send of which a part has left breaks its socket. */
@@ -137,19 +118,19 @@ int main(void) {
     EXPECT(0, samum_wait(queue, 0, &done, 1, &count));
     EXPECT(0, count);
     EXPECT(0, samum_cancel(queue, call));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 10 && done.error == ECANCELED && done.bytes > 0 && done.bytes < sizeof large);
-    EXPECT(ECONNABORTED, next().error);
+    EXPECT(ECONNABORTED, completion().error);
 
     /* A socket that is closed. */
     EXPECT(0, samum_receive(queue, name, memory, 16, 12, NULL));
     EXPECT(0, samum_close(queue, name));
-    EXPECT(EBADF, next().error);
+    EXPECT(EBADF, completion().error);
     EXPECT(EBADF, samum_receive(queue, name, memory, 16, 13, NULL));
 
     /* A file for a peer that has gone: an error, and no SIGPIPE. */
     EXPECT(0, samum_open(queue, dir, "etc/passwd", SAMUM_NOCACHE, 1, NULL));
-    done = next();
+    done = completion();
     EXPECT(0, done.error);
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
     EXPECT(0, close(pair[1]));
@@ -159,7 +140,7 @@ int main(void) {
     EXPECT(EINVAL, samum_send(queue, name, &file, 1, 0, 15, NULL));
     file.caching = 0;
     EXPECT(0, samum_send(queue, name, &file, 1, 0, 15, NULL));
-    EXPECT(EPIPE, next().error);
+    EXPECT(EPIPE, completion().error);
     EXPECT(0, samum_close(queue, done.name));
     EXPECT(EBADF, samum_close(queue, done.name));
     file.length++;
@@ -171,13 +152,13 @@ int main(void) {
     EXPECT(EFAULT, samum_wait(queue, 1000, NULL, 0, &count));
     EXPECT(EFAULT, samum_wait(queue, 1000, &done, 1, NULL));
     EXPECT(EFAULT, samum_wait(NULL, 1000, &done, 0, &count));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 20 && done.call == call && done.event == SAMUM_TIMER && done.error == 0);
     EXPECT(0, samum_timer(queue, UINT64_MAX, 21, &call));
     EXPECT(0, samum_wait(queue, 0, &done, 1, &count));
     EXPECT(0, count);
     EXPECT(0, samum_cancel(queue, call));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 21 && done.event == SAMUM_TIMER && done.error == ECANCELED);
     EXPECT(EFAULT, samum_timer(NULL, 0, 1, NULL));
 
@@ -194,24 +175,24 @@ int main(void) {
     EXPECT(EINVAL, samum_wait_for(queue, call, -1, &done)); /* it has completed */
     EXPECT(ETIMEDOUT, samum_wait_for(queue, later, 10, &done));
     EXPECT(41, done.token);    /* unchanged by what failed */
-    EXPECT(40, next().token);  /* it has come meanwhile */
+    EXPECT(40, completion().token);  /* it has come meanwhile */
     EXPECT(0, samum_timer(queue, 0, 43, NULL));
     EXPECT(0, samum_timer(queue, 0, 44, &call));
-    EXPECT(43, next().token);
+    EXPECT(43, completion().token);
     EXPECT(0, samum_wait_for(queue, call, 0, &done)); /* it came with that one */
     EXPECT(44, done.token);
     EXPECT(0, samum_cancel(queue, later));
-    EXPECT(ECANCELED, next().error);
+    EXPECT(ECANCELED, completion().error);
 
     /* More calls than there may be: those whose completions were not taken count, too. */
     for (int i = 0; i < SAMUM_CALLS_MAX; i++) EXPECT(0, samum_timer(queue, 0, 26, NULL));
     EXPECT(EAGAIN, samum_timer(queue, 0, 26, NULL));
-    EXPECT(26, next().token);
+    EXPECT(26, completion().token);
     EXPECT(0, samum_timer(queue, 0, 27, &call));
     EXPECT(EAGAIN, samum_timer(queue, 0, 27, NULL));
     EXPECT(EAGAIN, samum_open(queue, dir, "etc/passwd", SAMUM_NOCACHE, 27, NULL));
-    for (int i = 1; i < SAMUM_CALLS_MAX; i++) EXPECT(26, next().token);
-    EXPECT(27, next().token);
+    for (int i = 1; i < SAMUM_CALLS_MAX; i++) EXPECT(26, completion().token);
+    EXPECT(27, completion().token);
 
     /* Connections. */
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -221,15 +202,15 @@ int main(void) {
     EXPECT(0, bind(listener, to, size));
     EXPECT(0, getsockname(listener, to, &size));
     EXPECT(0, samum_connect(queue, to, size, 22, NULL));
-    EXPECT(ECONNREFUSED, next().error); /* it does not listen */
+    EXPECT(ECONNREFUSED, completion().error); /* it does not listen */
     EXPECT(0, listen(listener, 1));
     EXPECT(0, samum_connect(queue, to, size, 23, &call));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 23 && done.call == call && done.event == SAMUM_CONNECTED && done.error == 0);
     name = done.name;
     struct samum_piece word = {.memory = "hello", .length = 5};
     EXPECT(0, samum_send(queue, name, &word, 1, 0, 24, NULL));
-    EXPECT(5, next().bytes);
+    EXPECT(5, completion().bytes);
     int peer = accept(listener, NULL, NULL);
     EXPECT(5, read(peer, memory, 16));
     EXPECT(0, memcmp(memory, "hello", 5));
@@ -241,20 +222,20 @@ int main(void) {
     EXPECT(0, samum_listener(queue, listener, &name));
     for (int i = 0; i < 2; i++) EXPECT(0, samum_accept(queue, name, 28, &accepts[i]));
     EXPECT(0, samum_cancel(queue, accepts[0]));
-    done = next();
+    done = completion();
     EXPECT(1, done.call == accepts[0] && done.error == ECANCELED);
     peer = socket(AF_INET, SOCK_STREAM, 0);
     EXPECT(0, connect(peer, to, size));
-    done = next();
+    done = completion();
     EXPECT(1, done.call == accepts[1] && done.event == SAMUM_ACCEPTED && done.error == 0);
     EXPECT(0, samum_close(queue, done.name));
     EXPECT(0, close(peer));
     EXPECT(0, samum_cancel(queue, accepts[1]));
-    EXPECT(ECANCELED, next().error);
+    EXPECT(ECANCELED, completion().error);
     EXPECT(0, samum_close(queue, name));
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "/no such socket"};
     EXPECT(0, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 25, NULL));
-    done = next();
+    done = completion();
     EXPECT(1, done.token == 25 && done.event == SAMUM_CONNECTED && done.error == ENOENT && done.name == 0);
     memset(path.sun_path, 'x', sizeof path.sun_path);
     EXPECT(ENAMETOOLONG, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 1, NULL));
@@ -278,22 +259,22 @@ int main(void) {
     EXPECT(0, sigaddset(&set, SIGUSR1));
     EXPECT(EINVAL, samum_signal(queue, SIGPIPE, 1, NULL));
     EXPECT(0, samum_signal(queue, SIGUSR1, 30, NULL));
-    EXPECT(EINVAL, next().error); /* it is not blocked */
+    EXPECT(EINVAL, completion().error); /* it is not blocked */
     EXPECT(0, pthread_sigmask(SIG_BLOCK, &set, NULL));
     int unblockable[] = {0, SIGKILL, SIGSTOP, 65, -1};
     for (int i = 0; i < 5; i++) {
         EXPECT(0, samum_signal(queue, unblockable[i], 31, NULL));
-        done = next();
+        done = completion();
         EXPECT(1, done.token == 31 && done.event == SAMUM_SIGNAL && done.error == EINVAL);
     }
     EXPECT(0, samum_signal(queue, SIGUSR1, 32, &call));
     for (int i = 0; i < 3; i++) {
         EXPECT(0, kill(getpid(), SIGUSR1)); /* the library's threads do not take it */
-        done = next();
+        done = completion();
         EXPECT(1, done.token == 32 && done.call == call && done.event == SAMUM_SIGNAL && done.error == 0);
     }
     EXPECT(0, samum_cancel(queue, call));
-    EXPECT(ECANCELED, next().error);
+    EXPECT(ECANCELED, completion().error);
 
     /* A call in flight when the queue goes. */
     int other[2];

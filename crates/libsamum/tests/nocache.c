@@ -12,18 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "samum.h"
+#include "expect.h"
 
-#define EXPECT(wanted, call) \
-    do { \
-        long is = (long)(call); \
-        if (is != (long)(wanted)) { \
-            fprintf(stderr, "%s:%d: %s is %ld, not %ld\n", __FILE__, __LINE__, #call, is, (long)(wanted)); \
-            exit(1); \
-        } \
-    } while (0)
-
-static samum_queue *queue;
 static size_t limit; /* the peer leaves after so many bytes */
 
 static void *peer(void *argument) {
@@ -36,10 +26,7 @@ static void *peer(void *argument) {
 }
 
 static struct samum_completion next(uint32_t event) {
-    struct samum_completion one;
-    size_t count;
-    EXPECT(0, samum_wait(queue, 10000, &one, 1, &count));
-    EXPECT(1, count);
+    struct samum_completion one = completion();
     EXPECT(event, one.event);
     return one;
 }

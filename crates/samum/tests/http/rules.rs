@@ -722,7 +722,7 @@ fn redirects_have_captures_and_take_all_methods() {
         assert_eq!(location(&server, "PUT /all/b?q"), moved(307, "https://example.org/x/b?fixed"));
         assert_eq!(location(&server, "GET /all"), moved(301, "/all/"));
         assert_eq!(location(&server, "GET /x/old//evil.org"), moved(303, "/x/new/evil.org"));
-        // What a segment may have stays as it is; what would end the path or the line does not.
+        // Characters that a segment may have stay. Those that would end the path or the line stay encoded.
         let reserved = "GET /x/old/a:b@c&d'e;f=g%3F%23%0D%0Ah";
         let expected = moved(303, "/x/new/a:b@c&d'e;f=g%3F%23%0D%0Ah");
         assert_eq!(location(&server, reserved), expected);

@@ -349,7 +349,7 @@ fn content_has_its_announced_length_or_reaches_no_upstream() {
     });
 }
 
-/// What may be passed on is written anew, and has one reading.
+/// samum writes a request for an upstream anew, so the request has one reading.
 #[test]
 fn an_upstream_gets_what_the_client_meant() {
     let recorder = Recorder::start();

@@ -83,7 +83,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     fields.find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
-/// What a server says to a key, by another program's SHA-1.
+/// The value with which a server accepts a key. Python computes its hash.
 fn accept_of(key: &str) -> String {
     let script = "import sys, hashlib, base64; print(base64.b64encode(hashlib.sha1(\
                   (sys.argv[1] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode())";
@@ -205,7 +205,7 @@ fn rfc8441_5_bytes_pass_both_ways_to_a_server_of_http1() {
         }
         let key = field(&head, "sec-websocket-key").unwrap();
         assert!(key != KEY && key.len() == KEY.len(), "{head}");
-        // What comes before the response waits for it.
+        // The server behind gets early bytes when it has agreed.
         client.upload_part(stream, b"early ").unwrap();
         link.agree(key);
         link.give(b"hello");

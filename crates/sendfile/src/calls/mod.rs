@@ -135,7 +135,7 @@ pub struct Calls {
     disk: Disk,
     calls: Slab<InFlight>,
     sockets: Slab<SocketQueues>,
-    /// What can go on at once. A socket is among them at most once for its sends; a read, too.
+    /// The work that can go on at once. The sends of a socket have one entry at most, and so has a read.
     turns: VecDeque<Turn>,
     /// Completions that wait for the caller.
     done: Vec<Done>,
