@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::{Event, Fd, Key, Op, Ring, Time};
+use ring::{Completion, Event, Fd, Key, Op, Ring, Time};
 
 use super::{Disk, Operation};
 use crate::direct::DescriptorSlot;
@@ -138,24 +138,39 @@ impl Disk {
     /// later try. Other completions of the ring are dropped.
     pub fn discard_last(&mut self, ring: &mut Ring, until: Option<Time>) {
         self.now = ring.now();
-        self.sweeps.is_last = true;
         let latest = self.now + LAST_DISCARDS_MAX;
         let until = until.map_or(latest, |until| until.min(latest));
         let mut completions = Vec::new();
+        // What was begun before may have found pages that the peer had not taken then, so it is not the last try.
+        while self.wait_for_discards(ring, until, &mut completions) {}
+        self.sweeps.is_last = true;
         loop {
             let ranges = self.sweeps.trails.take_all();
             self.discard(ring, ranges);
-            let waits = self.operations.iter().any(|(_, operation)| operation.is_to_leave());
-            // If the ring cannot wait, nothing more can be done.
-            if !waits || ring.now() >= until || ring.wait(Some(until), &mut completions).is_err() {
+            if !self.wait_for_discards(ring, until, &mut completions) {
                 return;
             }
-            for completion in completions.drain(..) {
-                if completion.key != Key::NONE && self.owns(completion.token) {
-                    drop(self.handle(ring, completion));
-                }
+        }
+    }
+
+    /// Waits for an operation that discards, or whose pages are not to stay; false if there is none, or no more time.
+    fn wait_for_discards(
+        &mut self,
+        ring: &mut Ring,
+        until: Time,
+        completions: &mut Vec<Completion>,
+    ) -> bool {
+        let waits = self.operations.iter().any(|(_, operation)| operation.is_to_leave());
+        // If the ring cannot wait, nothing more can be done.
+        if !waits || ring.now() >= until || ring.wait(Some(until), completions).is_err() {
+            return false;
+        }
+        for completion in completions.drain(..) {
+            if completion.key != Key::NONE && self.owns(completion.token) {
+                drop(self.handle(ring, completion));
             }
         }
+        true
     }
 
     pub(super) fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
@@ -174,13 +189,16 @@ impl Disk {
 }
 
 impl Operation {
-    /// Returns whether the end of the operation removes pages from the page cache, or leaves pages there that are not
-    /// to stay.
+    /// Returns whether the end of the operation removes pages from the page cache, leaves pages there that are not to
+    /// stay, or says whether a file system has pages to remove.
     fn is_to_leave(&self) -> bool {
         match self {
             Self::Read(read) => read.policy.caching == Caching::Never,
             Self::Upkeep(upkeep) => {
-                matches!(upkeep, Upkeep::Discard { .. } | Upkeep::Leave { .. })
+                matches!(
+                    upkeep,
+                    Upkeep::Discard { .. } | Upkeep::Leave { .. } | Upkeep::Name { .. }
+                )
             }
             Self::Late(_) => false,
         }
