@@ -61,8 +61,12 @@ impl Work {
         if !self.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
             return false;
         }
-        let may_not_send = |lane: &&Box<Lane>| matches!(lane.pause, Pause::Window | Pause::Rate);
-        let idle: Vec<u32> = self.lanes.iter().filter(may_not_send).map(|lane| lane.id).collect();
+        let idle: Vec<u32> = self
+            .lanes
+            .iter()
+            .filter(|lane| matches!(lane.pause, Pause::Window | Pause::Rate))
+            .map(|lane| lane.id)
+            .collect();
         for id in idle {
             if let Some(lane) = self.lane(id) {
                 lane.stream.reclaim(now);
