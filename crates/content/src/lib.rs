@@ -10,8 +10,8 @@
 //! of that age on, a request for such a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
-//! elsewhere. Where directories are watched, the kernel is asked at once for data in memory, for at most 64 paths in a
-//! worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access control list
+//! elsewhere. The kernel is asked at once for names in memory, and where directories are watched for data, too, for at
+//! most 64 paths in a worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access control list
 //! is read. After an open that slept, the kernel is not asked at once for a minute. After requests for several files of
 //! a directory, a helper searches the names of the directory for precompressed files. If there are no such files, loads
 //! look for no siblings until an event reports one.

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use ring::{
-    BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab, Targets,
-    Time,
+    BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Slab,
+    Targets, Time,
 };
 
 use super::devices::Devices;
@@ -38,10 +38,10 @@ const ENDED_MIN: usize = 1024;
 /// The maximum number of looks in one worker turn whose requests the kernel answers at once, which takes some
 /// microseconds each; other requests go through the ring.
 const AT_ONCE_MAX: usize = 64;
-/// The duration of a step from which on the kernel must have slept: a program had to permit an open (fanotify), or an
+/// The duration of a call from which on the kernel must have slept: a program had to permit an open (fanotify), or an
 /// access control list was read from the disk. Then the worker asks for nothing at once for [`AT_ONCE_REST`].
 const AT_ONCE_LONG: Duration = Duration::from_millis(5);
-/// The pause after a step that took [`AT_ONCE_LONG`].
+/// The pause after a call that took [`AT_ONCE_LONG`].
 const AT_ONCE_REST: Duration = Duration::from_secs(60);
 /// If a device has been silent for this time, everything below it counts as a part of it.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -95,8 +95,27 @@ struct Slot {
     brings: [bool; PARTS],
     /// True once the requests that waited for the load were answered because the disk does not answer.
     is_overdue: bool,
-    /// True if the worker asks the kernel at once, before it submits a request.
-    asks_at_once: bool,
+    asks_at_once: AsksAtOnce,
+}
+
+/// The requests of a load for which the worker asks the kernel at once, before it submits them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AsksAtOnce {
+    Nothing,
+    /// Opens with `O_PATH`, which never sleep. A name that does not exist needs nothing else.
+    Names,
+    /// All that the kernel may have in memory.
+    All,
+}
+
+impl AsksAtOnce {
+    fn has(self, ask: &Ask<Fd>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Names => matches!(ask, Ask::Open { how, .. } if how.flags & O_PATH != 0),
+            Self::All => true,
+        }
+    }
 }
 
 /// The looks of this worker turn whose requests the kernel may answer at once.
@@ -125,7 +144,14 @@ impl AtOnce {
         self.count <= self.max && unclosed <= 2 * self.max && now >= self.rests_until
     }
 
-    /// Checks the time that the kernel took for the requests of one step.
+    /// Makes a call to the kernel, and checks the time that it took.
+    fn call<T>(&mut self, ring: &Ring, call: impl FnOnce() -> T) -> T {
+        let began = ring.now();
+        let result = call();
+        self.took(began, ring.now());
+        result
+    }
+
     fn took(&mut self, began: Time, ended: Time) {
         if ended.since(began) >= AT_ONCE_LONG {
             self.rests_until = ended + AT_ONCE_REST;
@@ -252,7 +278,7 @@ impl Loader {
             in_flight: [None; PARTS],
             brings: [false; PARTS],
             is_overdue: false,
-            asks_at_once: false,
+            asks_at_once: AsksAtOnce::Nothing,
         });
         let of_tree = &mut self.of_trees[tree.index()];
         of_tree.by_path.insert(path, key);
@@ -309,8 +335,12 @@ impl Loader {
     ) -> Next<Fd> {
         let way = if mount.is_some() { Coverage::Watched } else { Coverage::Unwatched };
         let slot = self.loads.get_mut(key).expect("kept until it ends");
-        slot.asks_at_once =
-            way == Coverage::Watched && self.at_once.take(shell.cx.now, shell.ring.unclosed());
+        let may_ask = self.at_once.take(shell.cx.now, shell.ring.unclosed());
+        slot.asks_at_once = match mount {
+            _ if !may_ask => AsksAtOnce::Nothing,
+            Some(_) => AsksAtOnce::All,
+            None => AsksAtOnce::Names,
+        };
         let root = trees[slot.load.tree.index()].root().clone();
         let (began, unix) = (shell.cx.now, shell.cx.unix);
         let look = Look { began, unix, root, way, mount, may_have_siblings };
@@ -371,11 +401,13 @@ impl Loader {
             in_memory: self.in_memory,
             asks: &mut self.asks,
         };
-        let began = slot.asks_at_once.then(|| shell.ring.now());
         let mut next = step(&mut slot.load, &mut tools);
         while let Some((part, ask)) = tools.asks.pop_front() {
             debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
-            let ask = match if slot.asks_at_once { at_once(shell, tree, ask) } else { Err(ask) } {
+            let is_asked = slot.asks_at_once.has(&ask);
+            let asked =
+                if is_asked { at_once(&mut self.at_once, shell, tree, ask) } else { Err(ask) };
+            let ask = match asked {
                 Ok(reply) => {
                     slot.learn(&mut self.devices, part, &reply);
                     next = slot.load.handle(part, reply, &mut tools);
@@ -385,7 +417,7 @@ impl Loader {
             };
             match &ask {
                 // For this call the file system may ask a server, as it may in an open for reading.
-                Ask::Stat(_) => slot.asks_at_once = false,
+                Ask::Stat(_) => slot.asks_at_once = AsksAtOnce::Nothing,
                 Ask::Read(file, buffer, Caching::Keep) if !tree.keeps() => {
                     let pages = shell.ring.cached_pages(file, 0, buffer.want() as u64);
                     slot.brings[part] = pages.is_ok_and(|pages| pages == 0);
@@ -409,9 +441,6 @@ impl Loader {
             let operation = operation(ask, tree);
             let token = kind::LOAD | key.to_bits();
             slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
-        }
-        if let Some(began) = began {
-            self.at_once.took(began, shell.ring.now());
         }
         next
     }
@@ -460,26 +489,31 @@ impl Loader {
     }
 }
 
-/// The reply to a request about a watched path, if the kernel has it in memory. A file is opened for reading only after
+/// The reply to a request, if the kernel has it in memory. A file is opened for reading only after
 /// its attributes were in memory, and if it is on the device of the root, because other file systems may ask servers.
 /// Directories to be listed go through the ring, too: their first block may be read when they are opened.
-fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd>> {
+fn at_once(
+    calls: &mut AtOnce,
+    shell: &Shell,
+    tree: &Tree,
+    ask: Ask<Fd>,
+) -> Result<Reply<Fd>, Ask<Fd>> {
     let ring = &shell.ring;
     match ask {
         Ask::Open { dir, name, how } if how.flags & O_DIRECTORY == 0 => {
             let path = CString::new(name).expect("no path has a NUL");
-            match ring.open_cached(&dir, &path, how) {
+            match calls.call(ring, || ring.open_cached(&dir, &path, how)) {
                 Some(Ok(file)) => Ok(Reply::Opened(file)),
                 Some(Err(error)) => Ok(Reply::Failed(error)),
                 None => Err(Ask::Open { dir, name: path.into_bytes(), how }),
             }
         }
-        Ask::Stat(file) => match ring.stat_cached(&file) {
+        Ask::Stat(file) => match calls.call(ring, || ring.stat_cached(&file)) {
             Some(stat) if stat.device == tree.root().device() => Ok(Reply::Stat(stat)),
             _ => Err(Ask::Stat(file)),
         },
         Ask::Read(file, mut buffer, caching) => {
-            if ring.read_cached(&file, &mut buffer) {
+            if calls.call(ring, || ring.read_cached(&file, &mut buffer)) {
                 Ok(Reply::Read(buffer))
             } else {
                 Err(Ask::Read(file, buffer, caching))
@@ -526,6 +560,8 @@ const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
+#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
+const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_DIRECTORY: i32 = rustix::fs::OFlags::DIRECTORY.bits() as i32;
 
