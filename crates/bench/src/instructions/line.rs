@@ -84,12 +84,12 @@ const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: RequestKind = RequestKind { percent: OWN_STACK_PERCENT, ..HOT };
 
-const LINES: [RequestKind; 16] = [
+const LINES: [RequestKind; 18] = [
     HOT,
     RequestKind { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     RequestKind { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
     RequestKind {
-        name: "hot 1 KiB, log with request ids",
+        name: "hot 1 KiB, log with ids, status page",
         is_logged: true,
         has_own_format: true,
         percent: LOGGED_PERCENT,
@@ -97,6 +97,22 @@ const LINES: [RequestKind; 16] = [
     },
     RequestKind {
         name: "hot 1 KiB, metrics, 2 sites, JSON log",
+        is_logged: true,
+        is_seen: true,
+        percent: LOGGED_PERCENT,
+        ..HOT
+    },
+    // Lines that are written together, as under load.
+    RequestKind {
+        name: "access log, 16 pipelined",
+        pipelined: 16,
+        is_logged: true,
+        percent: LOGGED_PERCENT,
+        ..HOT
+    },
+    RequestKind {
+        name: "metrics, JSON log, 16 pipelined",
+        pipelined: 16,
         is_logged: true,
         is_seen: true,
         percent: LOGGED_PERCENT,
