@@ -380,8 +380,8 @@ impl Meters {
         if values == self.shown_stats {
             return;
         }
-        let shown = self.shown.stats.chunks(8).zip(self.shown_stats.chunks_mut(8));
-        for (values, (shown, last)) in values.chunks(8).zip(shown) {
+        let shown = self.shown.stats.chunks(32).zip(self.shown_stats.chunks_mut(32));
+        for (values, (shown, last)) in values.chunks(32).zip(shown) {
             if values != last {
                 shown.iter().zip(values).for_each(|(shown, value)| shown.set(*value));
                 last.copy_from_slice(values);
