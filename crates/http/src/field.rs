@@ -47,9 +47,11 @@ fields! {
     IfUnmodifiedSince = "If-Unmodified-Since",
     Range = "Range",
     Referer = "Referer",
+    Traceparent = "traceparent",
     TransferEncoding = "Transfer-Encoding",
     UserAgent = "User-Agent",
     XForwardedFor = "X-Forwarded-For",
+    XRequestId = "X-Request-Id",
 }
 
 impl Field {
@@ -88,6 +90,8 @@ impl Field {
             (8, b'i') => Self::IfRange,
             (10, b'c') => Self::Connection,
             (10, b'u') => Self::UserAgent,
+            (11, b't') => Self::Traceparent,
+            (12, b'x') => Self::XRequestId,
             (13, b'a') => Self::Authorization,
             (13, b'i') => Self::IfNoneMatch,
             (14, b'c') => Self::ContentLength,

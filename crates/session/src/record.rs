@@ -247,7 +247,6 @@ impl Text {
             More::Nothing => (&b""[..], &b""[..], &b""[..]),
             _ => (
                 head.host().unwrap_or_default(),
-                // Only these look through all fields.
                 if more == More::Trusted { request_id::given(head) } else { None }
                     .unwrap_or_default(),
                 if shows_trace { request_id::trace(head) } else { None }.unwrap_or_default(),

@@ -6,14 +6,12 @@
 
 use core::fmt;
 
-use http::Head;
+use http::{Field, Head};
 
 use crate::ticket::Ticket;
 
 /// The field with the id of a request.
 pub const REQUEST_ID: &[u8] = b"X-Request-Id";
-/// The field with the trace of a request (W3C Trace Context).
-pub const TRACEPARENT: &[u8] = b"traceparent";
 /// The most bytes of an id that a proxy gives.
 const GIVEN_BYTES_MAX: usize = 64;
 /// The bytes of an id that is made.
@@ -107,13 +105,13 @@ const fn mixed(number: u64) -> u64 {
 /// The id that a request gives, if it gives one that is an id.
 pub fn given<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     let is_of_id = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let value = only(head, REQUEST_ID)?;
+    let value = head.field(Field::XRequestId)?;
     ((1..=GIVEN_BYTES_MAX).contains(&value.len()) && value.iter().all(is_of_id)).then_some(value)
 }
 
-/// The trace of which a request is a part, if it names one.
+/// The trace of which a request is a part, if it names one (W3C Trace Context).
 pub fn trace<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
-    let value = only(head, TRACEPARENT)?;
+    let value = head.field(Field::Traceparent)?;
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_right = |(at, byte): (usize, &u8)| match at {
         2 | 35 | 52 => *byte == b'-',
@@ -121,13 +119,6 @@ pub fn trace<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     };
     let is_trace = value.len() == TRACE_BYTES && value.iter().enumerate().all(is_right);
     (is_trace && !value.starts_with(b"ff")).then_some(value)
-}
-
-/// The value of the only field with a name.
-fn only<'a>(head: &Head<'a>, name: &[u8]) -> Option<&'a [u8]> {
-    let mut values = head.fields().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-    let (_, value) = values.next()?;
-    values.next().is_none().then_some(value)
 }
 
 #[cfg(test)]
