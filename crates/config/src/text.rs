@@ -55,11 +55,6 @@ pub(crate) fn push_json_escape(char: char, out: &mut String) {
     }
 }
 
-/// Returns whether text is the same in a JSON string: printable ASCII except `"` and `\`.
-pub fn is_plain_json(text: &[u8]) -> bool {
-    text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
-}
-
 /// Escapes text for a JSON string.
 pub fn escape_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

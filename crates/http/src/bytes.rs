@@ -85,6 +85,33 @@ const fn marks_of_controls(word: u64) -> u64 {
     (word.wrapping_sub(ONES * 0x20) | word.wrapping_add(ONES)) & !word & HIGHS
 }
 
+/// The first position from `at` on whose byte is not printable ASCII or is `"` or `\`, or the length of `bytes`. Quoted
+/// text has these bytes only in an escaped form, in JSON as in logs.
+pub fn skip_unescaped(bytes: &[u8], mut at: usize) -> usize {
+    let (words, rest) = bytes.get(at..).unwrap_or_default().as_chunks();
+    for word in words {
+        let marks = marks_of_escaped(u64::from_le_bytes(*word));
+        if marks != 0 {
+            return at + (marks.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let is_escaped = |byte: &u8| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\');
+    at + rest.iter().position(is_escaped).unwrap_or(rest.len())
+}
+
+/// Marks the high bit of bytes of `word` that are not printable ASCII, or are `"` or `\`.
+///
+/// Other bytes may be marked above one of those: the sums carry. The lowest of those is always marked.
+#[inline(always)]
+const fn marks_of_escaped(word: u64) -> u64 {
+    let controls = word.wrapping_sub(ONES * 0x20);
+    let quotes = (word ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
+    let backslashes = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+    // Bytes from 0x80 on are marked by themselves, and 0x7f by the sum.
+    (controls | quotes | backslashes | word.wrapping_add(ONES) | word) & HIGHS
+}
+
 /// The first position of a byte, or the length of `bytes`.
 #[inline(always)]
 pub fn find(bytes: &[u8], byte: u8) -> usize {
@@ -342,6 +369,8 @@ const fn class_of(byte: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -374,6 +403,22 @@ mod tests {
         assert_eq!(decimal(b""), None);
         assert_eq!(decimal(b"+1"), None);
         assert_eq!(decimal(b" 1"), None);
+    }
+
+    #[test]
+    fn bytes_are_escaped_wherever_they_stand() {
+        for len in 0..20 {
+            for at in 0..len {
+                for byte in 0..=u8::MAX {
+                    let mut text = vec![b'~'; len];
+                    text[at] = byte;
+                    let is_escaped = !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\');
+                    let expected = if is_escaped { at } else { len };
+                    assert_eq!(skip_unescaped(&text, 0), expected, "{}", text.escape_ascii());
+                }
+            }
+        }
+        assert_eq!(skip_unescaped(b"\"abc\"", 1), 4);
     }
 
     proptest! {

@@ -5,10 +5,10 @@
 use core::time::Duration;
 use std::io::Write as _;
 
-use http::date;
+use http::{bytes::skip_unescaped, date};
 
 use super::{Cut, Record};
-use config::text::{escape_json, is_plain_json};
+use config::text::escape_json;
 use config::{Log, LogFormat, LogTarget, OwnFormat, Piece, Variable};
 use session::handler::Ticket;
 use session::network::Handshake;
@@ -361,7 +361,7 @@ fn push_time(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], out: &mut Vec<u8>)
 
 /// Escapes text of a client for a JSON string, so that it cannot end the string.
 fn push_json(text: &[u8], out: &mut Vec<u8>) {
-    if is_plain_json(text) {
+    if skip_unescaped(text, 0) == text.len() {
         out.extend_from_slice(text);
     } else {
         out.extend_from_slice(escape_json(&String::from_utf8_lossy(text)).as_bytes());
@@ -370,16 +370,15 @@ fn push_json(text: &[u8], out: &mut Vec<u8>) {
 
 /// Escapes text of a client, so that it cannot forge a line or a field.
 fn escape(text: &[u8], out: &mut Vec<u8>) {
-    let mut rest = text;
-    while let Some(at) =
-        rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f..))
-    {
-        out.extend_from_slice(&rest[..at]);
+    let mut start = 0;
+    loop {
+        let at = skip_unescaped(text, start);
+        out.extend_from_slice(&text[start..at]);
+        let Some(byte) = text.get(at) else { return };
         // Writing to a vector cannot fail.
-        let _ = write!(out, "\\x{:02x}", rest[at]);
-        rest = &rest[at + 1..];
+        let _ = write!(out, "\\x{byte:02x}");
+        start = at + 1;
     }
-    out.extend_from_slice(rest);
 }
 
 /// Writes a number with at least this many digits. `write!` would take as many instructions as the rest of a line.
