@@ -2,22 +2,18 @@
 
 use core::time::Duration;
 use std::fs;
-use std::io::{self, Error, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::{self, Error, ErrorKind, Write as _};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Instant;
 
-use rustix::net::sockopt;
-
+use super::client::{Client, LIMIT, Protocol};
 use super::tracer::{Count, Tracer};
 use super::{Stop, calls, table};
 use crate::league::network::Network;
 use crate::league::peers::Peer;
 use crate::league::server::{Absent, Host, Server};
 use crate::league::site::Site;
-use crate::load::response::Parser;
-use crate::load::target::connect;
 use crate::sys::uring::Ring;
 use crate::{interrupt, machine};
 use table::{Cost, DRIVERS, EXACT, Row, Table};
@@ -36,6 +32,7 @@ struct RequestKind {
     pipelined: usize,
     /// Connections that send these requests at the same time; the server finds all of them when it wakes up.
     connections: usize,
+    protocol: Protocol,
     /// True if the file is evicted from the page cache before each request.
     is_cold: bool,
     /// True if the server writes an access log.
@@ -60,6 +57,7 @@ const HOT: RequestKind = RequestKind {
     status: 200,
     pipelined: 1,
     connections: 1,
+    protocol: Protocol::HTTP1,
     is_cold: false,
     is_logged: false,
     is_seen: false,
@@ -84,7 +82,7 @@ const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: RequestKind = RequestKind { percent: OWN_STACK_PERCENT, ..HOT };
 
-const LINES: [RequestKind; 18] = [
+const LINES: [RequestKind; 23] = [
     HOT,
     RequestKind { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     RequestKind { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
@@ -142,6 +140,16 @@ const LINES: [RequestKind; 18] = [
         path: "/1m",
         fields: "Range: bytes=100000-165535\r\n",
         status: 206,
+        ..HOT
+    },
+    RequestKind { name: "TLS, hot 1 KiB", protocol: Protocol::HTTPS1, ..HOT },
+    RequestKind { name: "TLS, hot 64 KiB", path: "/64k", protocol: Protocol::HTTPS1, ..HOT },
+    RequestKind { name: "HTTP/2, hot 1 KiB", protocol: Protocol::HTTP2, ..HOT },
+    RequestKind { name: "HTTP/2 and TLS, hot 1 KiB", protocol: Protocol::HTTPS2, ..HOT },
+    RequestKind {
+        name: "HTTP/2 and TLS, hot 1 KiB, 10 streams",
+        protocol: Protocol::HTTPS2,
+        pipelined: 10,
         ..HOT
     },
     RequestKind { name: "proxied 1 KiB", is_proxied: true, percent: PROXIED_PERCENT, ..HOT },
@@ -276,6 +284,9 @@ fn start(line: &RequestKind, driver: &str, host: Host<'_>) -> Result<Server, Sto
         return Ok(Server::start(&on_own_stack(driver, frames)?, host).map_err(Absent::why)?);
     }
     let mut peer = serving(driver, if line.is_logged { "{dir}/access.log" } else { "none" })?;
+    if line.protocol.is_sealed {
+        peer.command.extend(["--tls", "self-signed"].map(str::to_owned));
+    }
     let configuration = match (line.is_seen, line.has_own_format, line.is_proxied) {
         (true, ..) => Some(SEEN),
         (_, true, _) => Some(OWN),
@@ -325,21 +336,19 @@ fn count(
     is_known: impl Fn(&Count) -> bool,
 ) -> Result<Vec<Count>, Stop> {
     let mut clients = Vec::new();
-    let mut etag = String::new();
     for _ in 0..line.connections {
-        let mut client = Client::connect(server)?;
+        let mut client = Client::connect(server, line.protocol)?;
         for _ in 0..WARM_UP {
             // The first request has no entity tag to send, and gets the whole file.
-            let response = client.ask(&line.request(&etag))?;
-            etag = response.etag;
-            (client.expected, client.status) = (response.len, response.status);
+            let times = line.asked_together();
+            let requests = line.requests(&mut client, times);
+            client.ask(&requests, times)?;
         }
         if client.status != line.status {
             return Err(format!("{}: the server says {}", line.name, client.status).into());
         }
         clients.push(client);
     }
-    let request = line.request(&etag).repeat(line.pipelined);
     let mut tracer =
         Tracer::attach(server.pid(), is_stepped).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => {
@@ -350,7 +359,7 @@ fn count(
     let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
     let mut counts = Vec::new();
     // The first request also executes what stopping the threads left behind, so it does not count.
-    for number in 0..=line.requests() {
+    for number in 0..=line.counted() {
         interrupt::check()?;
         if line.is_cold {
             site.evict([&line.path[1..].to_owned()])?;
@@ -361,8 +370,9 @@ fn count(
         tracer.run_until_idle(quiet, deadline).map_err(failed)?;
         let (mut expected, began) = (0, Instant::now());
         for client in &mut clients {
-            client.send(&request)?;
-            expected += client.expected * line.pipelined;
+            let requests = line.requests(client, line.pipelined);
+            client.send(&requests)?;
+            expected += client.expected * (line.pipelined / line.asked_together());
         }
         let (mut count, mut received) = (Count::default(), 0);
         while received < expected {
@@ -450,90 +460,19 @@ impl RequestKind {
     }
 
     /// Requests, or groups of them, that are counted.
-    const fn requests(&self) -> usize {
+    const fn counted(&self) -> usize {
         if self.frames.is_some() { REQUESTS_ON_OWN_STACK } else { REQUESTS }
     }
 
-    fn request(&self, etag: &str) -> Vec<u8> {
-        let fields = if etag.is_empty() { "" } else { self.fields };
-        let fields = fields.replace("{etag}", etag);
-        format!(
-            "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n",
-            self.path.repeat(self.repeated)
-        )
-        .into_bytes()
-    }
-}
-
-/// One kept connection.
-#[derive(Debug)]
-struct Client {
-    socket: TcpStream,
-    /// The bytes of each response.
-    expected: usize,
-    status: u16,
-}
-
-#[derive(Debug)]
-struct Response {
-    len: usize,
-    status: u16,
-    etag: String,
-}
-
-impl Client {
-    fn connect(server: &Server) -> io::Result<Self> {
-        let socket = connect(server.address(), None, LIMIT)?;
-        // A whole response fits, so the server never waits for the client. A buffer above the system's limit needs a
-        // privilege; with a smaller buffer the server waits, but always at the same byte.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
-        }
-        Ok(Self { socket: socket.into(), expected: 0, status: 0 })
+    /// Requests whose responses are awaited together before counting. Those of HTTP/2 share records.
+    const fn asked_together(&self) -> usize {
+        if self.protocol.is_http2 { self.pipelined } else { 1 }
     }
 
-    /// Sends one request and receives its response, while the server runs by itself.
-    fn ask(&mut self, request: &[u8]) -> io::Result<Response> {
-        self.send(request)?;
-        self.socket.set_nonblocking(false)?;
-        self.socket.set_read_timeout(Some(LIMIT))?;
-        let (mut bytes, mut part, mut parser) = (Vec::new(), vec![0; 1 << 16], Parser::default());
-        loop {
-            let n = self.socket.read(&mut part)?;
-            bytes.extend_from_slice(&part[..n]);
-            let done =
-                if n == 0 { parser.end().map(|()| true) } else { parser.feed(&part[..n], |_| ()) };
-            if done.map_err(|error| Error::other(error.to_string()))? {
-                break;
-            }
-        }
-        self.socket.set_nonblocking(true)?;
-        let head = String::from_utf8_lossy(&bytes);
-        let etag = head.lines().take_while(|line| !line.is_empty()).find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("etag").then(|| value.to_owned())
-        });
-        Ok(Response { len: bytes.len(), status: parser.status(), etag: etag.unwrap_or_default() })
-    }
-
-    /// The acknowledgement of the last response leaves with the next request, as between a client and a server that are
-    /// busy, and not at a time of its own.
-    fn send(&mut self, request: &[u8]) -> io::Result<()> {
-        sockopt::set_tcp_quickack(&self.socket, false)?;
-        self.socket.write_all(request)
-    }
-
-    /// Takes what has come; returns how much.
-    fn receive(&mut self) -> io::Result<usize> {
-        let (mut part, mut received) = (vec![0; 1 << 18], 0);
-        loop {
-            match self.socket.read(&mut part) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(n) => received += n,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),
-                Err(error) => return Err(error),
-            }
-        }
+    fn requests(&self, client: &mut Client, times: usize) -> Vec<u8> {
+        let fields = if client.etag.is_empty() { "" } else { self.fields };
+        let fields = fields.replace("{etag}", &client.etag);
+        client.requests(&self.path.repeat(self.repeated), &fields, times)
     }
 }
 
@@ -560,9 +499,3 @@ const QUIET: Duration = Duration::from_millis(2);
 /// 250 ms from a time within the turn that made it. The server sleeps for the rest of these as if the turn had just
 /// begun, so the time of a stepped turn is added.
 const LOG_DELAY: Duration = Duration::from_millis(400);
-
-/// The time after which a request has failed.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// The bytes of the receive buffer: a response of 1 MiB and the kernel's overhead for its packets.
-const RECEIVE_BUFFER: usize = 8 << 20;

@@ -24,6 +24,8 @@
 #[cfg(target_arch = "x86_64")]
 mod calls;
 #[cfg(target_arch = "x86_64")]
+mod client;
+#[cfg(target_arch = "x86_64")]
 mod line;
 mod table;
 #[cfg(target_arch = "x86_64")]
