@@ -42,7 +42,10 @@ const REPORT_MAX: Duration = Duration::from_secs(2);
 /// The time in which each worker of a healthy server ends a turn and takes its orders. A turn takes 5 ms at most.
 const TURN_MAX: Duration = Duration::from_secs(2);
 
-/// The time for a worker to carry out the orders that it has got.
+/// The time for a worker to begin with the configuration that it has got. A worker turn takes milliseconds.
+pub(crate) const CONFIGURE_MAX: Duration = Duration::from_secs(10);
+
+/// The time for a worker to carry out other orders that it has got.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
 /// An order to a worker: a part to use from now on, or a question.
@@ -243,20 +246,28 @@ impl Workers {
         (0..count).find(|number| !turned.contains(number))
     }
 
-    /// Gives each worker its configuration, and waits at most [`FINISH_MAX`] until all serve it: a client that comes
-    /// after a reload expects the new configuration.
+    /// Gives each worker its configuration, and waits at most [`CONFIGURE_MAX`] until all serve it: a client that comes
+    /// after a reload expects the new configuration. Returns the number of a worker that does not serve it by then.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if a worker takes no orders. Then the other workers have got theirs.
-    pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
+    pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<Option<usize>> {
+        self.configure_within(all, CONFIGURE_MAX)
+    }
+
+    fn configure_within(
+        &self,
+        all: Vec<Configuration>,
+        patience: Duration,
+    ) -> io::Result<Option<usize>> {
         if let Some(one) = all.first() {
             self.set_served(Arc::clone(&one.snapshot));
         }
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
         self.give(orders, ORDERS_WAIT_MAX)?;
-        self.finish();
-        Ok(())
+        // Orders are carried out one after the other. At a shutdown the workers end.
+        Ok(self.hanging(patience).filter(|_| !self.is_stopping()))
     }
 
     /// Waits at most [`FINISH_MAX`] until all workers have carried out their orders. Returns false if a worker may not
@@ -396,6 +407,27 @@ mod tests {
             assert!(workers.give([Order::Mark { _done: done }], Duration::ZERO).is_ok());
         }
         assert!(!workers.finish());
+    }
+
+    #[test]
+    fn a_worker_that_does_not_take_its_configuration_is_named() {
+        let (workers, inboxes) = Workers::new(2);
+        let [one, two] = <[Inbox; 2]>::try_from(inboxes).unwrap();
+        let turning = thread::spawn(move || {
+            for order in one.orders {
+                if let Order::Turn(number, sender) = order {
+                    let _ = sender.send(number);
+                }
+            }
+        });
+        let patience = Duration::from_millis(50);
+        assert_eq!(workers.configure_within(Vec::new(), patience).unwrap(), Some(1));
+        drop(two);
+        // A shutdown ends the workers.
+        workers.stop();
+        assert_eq!(workers.configure_within(Vec::new(), patience).unwrap(), None);
+        drop(workers);
+        turning.join().unwrap();
     }
 
     #[test]

@@ -56,8 +56,10 @@ const HEALTH_MAX: Duration = Duration::from_secs(5);
 const UPGRADE_MAX: Duration = Duration::from_secs(60);
 /// The time for the reply to `explain`, which may wait for a disk at each step.
 const EXPLANATION_MAX: Duration = Duration::from_secs(45);
-/// The time for other replies. Other reloads may be done first.
-const REPLY_MAX: Duration = Duration::from_secs(2 * RELOAD_MAX.as_secs());
+/// The time for the reply to `reload`: that of the reload, and of its way.
+const RELOAD_REPLY_MAX: Duration = Duration::from_secs(RELOAD_MAX.as_secs() + CLIENT_MAX.as_secs());
+/// The time for the reply to `stack`. Workers that do not report in 2 s are left out.
+const STACK_MAX: Duration = Duration::from_secs(5);
 
 /// The path of the control socket, unless the configuration has another.
 #[must_use]
@@ -319,13 +321,13 @@ fn read_line(
 }
 
 /// Has the server at a control socket load its configuration again (`samum reload`). Returns the hash of the loaded
-/// configuration, and a line for each warning.
+/// configuration, and a line for each warning. The reply comes within 65 s, or there is an error.
 ///
 /// # Errors
 ///
 /// A message for the operator.
 pub fn ask_for_reload(path: &Path) -> Result<String, String> {
-    ask(path, "reload", REPLY_MAX)
+    ask_long(path, "reload", RELOAD_REPLY_MAX)
 }
 
 /// Has the server at a control socket replaced by a new process, which executes its program file again (`samum upgrade`).
@@ -335,7 +337,7 @@ pub fn ask_for_reload(path: &Path) -> Result<String, String> {
 ///
 /// A message for the operator. The server goes on as before.
 pub fn ask_for_upgrade(path: &Path) -> Result<String, String> {
-    ask(path, "upgrade", UPGRADE_MAX)
+    ask_long(path, "upgrade", UPGRADE_MAX)
 }
 
 /// Asks the server at a control socket for its health (`samum health`): whether all workers turn, and it does not shut
@@ -355,7 +357,7 @@ pub fn ask_for_health(path: &Path) -> Result<String, String> {
 /// A message for the operator.
 pub fn ask_for_explanation(path: &Path, question: &Question) -> Result<String, String> {
     let command = format!("explain {}", escape(&question.to_text()));
-    ask(path, &command, EXPLANATION_MAX)
+    ask_long(path, &command, EXPLANATION_MAX)
 }
 
 /// Asks the server at a control socket for the state of its own TCP/IP stacks (`samum stack`), with their
@@ -365,39 +367,78 @@ pub fn ask_for_explanation(path: &Path, question: &Question) -> Result<String, S
 ///
 /// A message for the operator.
 pub fn ask_for_stacks(path: &Path, has_connections: bool) -> Result<String, String> {
-    ask(path, if has_connections { "stack connections" } else { "stack" }, REPLY_MAX)
+    ask(path, if has_connections { "stack connections" } else { "stack" }, STACK_MAX)
+}
+
+/// The reason why a command has not succeeded, as a message for the operator.
+#[derive(Debug)]
+enum Failure {
+    /// The server has not answered in time.
+    Silent(String),
+    /// The server refuses the command, or there is no server.
+    Other(String),
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Silent(text) | Failure::Other(text) => text,
+        }
+    }
+}
+
+/// Sends a command that may take long. A server that hangs as a whole answers nothing, which the question for its health
+/// shows soon. A server that answers gets the command, also if it is not healthy.
+fn ask_long(path: &Path, command: &str, patience: Duration) -> Result<String, String> {
+    match converse(path, "health", HEALTH_MAX) {
+        Err(Failure::Silent(text)) => Err(text),
+        Ok(_) | Err(Failure::Other(_)) => ask(path, command, patience),
+    }
 }
 
 fn ask(path: &Path, command: &str, patience: Duration) -> Result<String, String> {
+    Ok(converse(path, command, patience)?)
+}
+
+fn converse(path: &Path, command: &str, patience: Duration) -> Result<String, Failure> {
     let shown = path.display();
-    let silent =
-        || format!("the server at {shown} has not answered within {} s", patience.as_secs());
+    let silent = || {
+        Failure::Silent(format!(
+            "the server at {shown} has not answered within {} s: its process is stopped, hangs, or waits for a disk (look \
+             at its messages and at the state of the process; if it does not go on, restart it)",
+            patience.as_secs()
+        ))
+    };
     let stream = connect(path, patience).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Failure::Other(format!(
             "no server listens at the control socket {shown} (`--control PATH` names another; a server \
              without a configuration file has none)"
-        ),
-        io::ErrorKind::PermissionDenied => format!(
+        )),
+        io::ErrorKind::PermissionDenied => Failure::Other(format!(
             "cannot connect to the control socket {shown}: permission denied (only the user of the server \
              and root may)"
-        ),
+        )),
         io::ErrorKind::WouldBlock => silent(),
-        _ => format!("cannot connect to the control socket {shown}: {}", words(&error)),
+        _ => Failure::Other(format!(
+            "cannot connect to the control socket {shown}: {}",
+            words(&error)
+        )),
     })?;
     let lost = |error: io::Error| match error.kind() {
         // A time that is over has either kind (read(2), `read_line`).
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => silent(),
-        _ => format!("no answer at the control socket {shown}: {error}"),
+        _ => Failure::Other(format!("no answer at the control socket {shown}: {error}")),
     };
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());
     let line = exchange(&stream, command, patience).map_err(lost)?.ok_or_else(ended)?;
     let line = String::from_utf8_lossy(&line);
     match line.split_once(' ') {
         Some(("ok", text)) => Ok(unescape(text)),
-        Some(("error", text)) => Err(unescape(text)),
+        Some(("error", text)) => Err(Failure::Other(unescape(text))),
         _ => {
             let word = command.split(' ').next().unwrap_or_default();
-            Err(format!("no samum that understands `{word}` listens at {shown}"))
+            let text = format!("no samum that understands `{word}` listens at {shown}");
+            Err(Failure::Other(text))
         }
     }
 }

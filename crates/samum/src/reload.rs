@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use crate::certificates::{Certificates, system_roots};
 use crate::confine::Confinement;
-use crate::control::{Configuration, Workers};
+use crate::control::{CONFIGURE_MAX, Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::keeper::{self, Keeper};
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
@@ -85,6 +85,8 @@ pub(crate) struct Reloader {
     /// Earlier configurations that some requests may still use. The last reference is dropped here: to free 100,000
     /// routes takes milliseconds, for which no worker may stop.
     pub(crate) before: Vec<Arc<Snapshot>>,
+    /// The number of a worker that has not begun to serve the last configuration in time.
+    pub(crate) late: Option<usize>,
 }
 
 /// A directory of the next configuration.
@@ -139,6 +141,7 @@ impl Reloader {
     /// of warnings. If that fails, the one before is still served.
     fn reload(&mut self) -> Result<String, String> {
         let current = Arc::clone(&self.current);
+        self.late = None;
         let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.is_replaced {
             say(REPLACED);
@@ -165,8 +168,20 @@ impl Reloader {
                 say(KEPT);
             }
         }
-        let result = result.map_err(|error| format!("{error}\n{KEPT}"));
-        result.map(|(digest, notes)| [vec![digest], notes].concat().join("\n"))
+        let (digest, notes) = result.map_err(|error| format!("{error}\n{KEPT}"))?;
+        match self.late {
+            None => Ok([vec![digest], notes].concat().join("\n")),
+            Some(number) => {
+                let text = format!(
+                    "loaded the configuration {digest}, but worker-{number} has not begun to serve it within {} s: its \
+                     clients get the one before (`samum health` says whether all workers turn; if that one does not go \
+                     on, restart the server)",
+                    CONFIGURE_MAX.as_secs()
+                );
+                say(&text);
+                Err(text)
+            }
+        }
     }
 
     /// Returns the hash of the loaded configuration, and sentences about it for the operator.
@@ -355,7 +370,7 @@ impl Reloader {
             // The names are removed before the sockets are closed, so that no successor takes the names for stale.
             self.socket_files.remove(&removed);
             let given = self.workers.configure(orders);
-            given.map_err(|error| format!("a worker takes no orders: {error}"))?;
+            self.late = given.map_err(|error| format!("a worker takes no orders: {error}"))?;
             Ok(roots)
         })?;
         self.socket_files.add(files);

@@ -197,6 +197,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
                 keeper,
                 confinement,
                 before: Vec::new(),
+                late: None,
             };
             start_reloader(reloader, loaded, reloads)?;
         }

@@ -11,7 +11,10 @@ use std::time::Instant;
 use testkit::{Server, Signal, Tree, or_skip, tether};
 
 use super::outcome;
-use crate::common::{SAMUM, SOON, connect, on_both_drivers, request, wait_until};
+use crate::common::{
+    SAMUM, SOON, connect, on_both_drivers, on_both_drivers_at_once, request, serve_config,
+    wait_until,
+};
 
 /// Asks for the health of the server with this control socket. Returns the exit code, the line on standard output and
 /// the one on standard error.
@@ -60,8 +63,59 @@ fn a_server_that_was_stopped_is_not_healthy() {
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("has not answered within 5 s"), "{stderr}");
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    // The other commands find that out as soon.
+    std::thread::scope(|scope| {
+        for command in [
+            &["reload"][..],
+            &["upgrade"],
+            &["stack"],
+            &["stack", "--connections"],
+            &["explain", "http://localhost/"],
+        ] {
+            let control = &control;
+            scope.spawn(move || {
+                let mut asked = Command::new(SAMUM);
+                let (code, stdout, stderr) =
+                    outcome(asked.args(command).arg("--control").arg(control));
+                assert_eq!((code, &stdout[..]), (Some(1), ""), "{command:?}: {stderr}");
+                let says = ["has not answered within 5 s", "stopped", "restart it"];
+                assert!(says.iter().all(|text| stderr.contains(text)), "{command:?}: {stderr}");
+            });
+        }
+    });
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     server.signal(Signal::CONT).unwrap();
     assert_eq!(health(&control).0, Some(0));
+}
+
+#[test]
+fn a_reload_that_a_worker_does_not_take_says_so() {
+    on_both_drivers_at_once(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        let control = tree.path().join("control");
+        let keys = format!(
+            "[server]\ndriver = '{driver}'\nthreads = 2\ncontrol = 'control'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = '.'\n",
+        );
+        let server = serve_config(&tree, &keys);
+        let reload = || outcome(Command::new(SAMUM).arg("reload").arg("--control").arg(&control));
+        assert!(wait_until(SOON, || reload().0 == Some(0)));
+        let frozen = or_skip!(Frozen::worker(&server, 1));
+        let clients: Vec<_> = (0..64)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.send(request("GET /a.txt")).unwrap();
+                client
+            })
+            .collect();
+        assert!(wait_until(SOON, || frozen.is_stopped()), "{driver}");
+        let (code, stdout, stderr) = reload();
+        assert_eq!((code, &stdout[..]), (Some(1), ""), "{driver}: {stderr}");
+        let says = ["loaded the configuration", "worker-1 has not begun to serve it", "restart"];
+        assert!(says.iter().all(|text| stderr.contains(text)), "{driver}: {stderr}");
+        drop((frozen, clients));
+        assert!(wait_until(SOON, || reload().0 == Some(0)), "{driver}");
+    });
 }
 
 #[test]
