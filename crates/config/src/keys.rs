@@ -35,7 +35,7 @@ mod upstream_tls;
 use super::draft::Draft;
 use super::message::{Notes, Span};
 use super::node::{Node, Table};
-use super::{Acme, Rate, Route, Secrets, Server, Site, rule, suggest};
+use super::{Acme, Limits, Peers, Route, Secrets, Server, Site, rule, suggest};
 use crate::secrets::HIDDEN;
 use crate::value::quoted;
 use acme::{ACME, ACME_TITLE, EAB};
@@ -44,7 +44,7 @@ use elsewhere::Word;
 use fastcgi::FASTCGI;
 use headers::HEADER;
 use interface::INTERFACE;
-use limits::{LIMITS, requests_text};
+use limits::{LIMITS, limits_text};
 use listen::LISTEN;
 use log::LOG;
 use pcap::PCAP;
@@ -57,6 +57,7 @@ use shared::{SHARED, errors_text, headers_text};
 use site::{SITE, is_of_route};
 use status::STATUS;
 use symlinks::SYMLINKS;
+use text::some_list_text;
 use tls::{TLS, TLS_CLIENT};
 use top::TOP;
 use upstream_tls::UPSTREAM_TLS;
@@ -281,12 +282,13 @@ pub(super) fn write_acme(acme: &Acme, secrets: &Secrets) -> String {
 pub(super) fn write_site(site: &Site, secrets: &Secrets) -> String {
     let errors = errors_text(&site.errors).map(|text| line("errors", &text, secrets));
     let headers = headers_text(&site.headers).map(|text| line("headers", &text, secrets));
-    let requests = shared_requests(site);
-    let limits = requests.map(|rate| {
-        let text = requests_text(Some(rate));
-        line("limits", &format!("{{ requests-per-ip = {text} }}"), secrets)
-    });
-    let shared = [headers, errors, limits].into_iter().flatten();
+    let allow = some_list_text(&site.access.allow).map(|text| line("allow", &text, secrets));
+    let deny = some_list_text(&site.access.deny).map(|text| line("deny", &text, secrets));
+    let limits = Limits { has_own_requests: site.limits.requests.is_some(), ..site.limits };
+    let limits =
+        (site.limits != Limits::default()).then(|| line("limits", &limits_text(&limits), secrets));
+    let timing = line("server-timing", &site.server_timing.to_string(), secrets);
+    let shared = [allow, deny, limits, headers, errors, Some(timing)].into_iter().flatten();
     lines(SITE, site, secrets) + &shared.collect::<String>()
 }
 
@@ -295,18 +297,28 @@ pub(super) fn write_route(site: &Site, route: &Route, secrets: &Secrets) -> Stri
     let mut route = route.clone();
     // It says itself that it does not have that of its site.
     route.limits.has_own_requests |=
-        route.limits.requests.is_none() && shared_requests(site).is_some();
+        route.limits.requests.is_none() && site.limits.requests.is_some();
     // Those of its site are added again when the text is read.
     if let Some(own) = route.headers.strip_prefix(&site.headers[..]) {
         route.headers = own.to_vec();
     }
-    lines(ROUTE, &route, secrets) + &lines(SHARED, &route, secrets)
+    // Values that lines of a route leave out are those of the site, unless the route says that it has none.
+    let (own, of_site) = (&route.access, &site.access);
+    let none = |name, own: &[Peers], of_site: &[Peers]| {
+        (own.is_empty() && !of_site.is_empty()).then(|| line(name, "[]", secrets))
+    };
+    let allow = none("allow", &own.allow, &of_site.allow);
+    let deny = none("deny", &own.deny, &of_site.deny);
+    let limits = (has_no_own(&route.limits) && !has_no_own(&site.limits))
+        .then(|| line("limits", &limits_text(&route.limits), secrets));
+    let without = [allow, deny, limits].into_iter().flatten().collect::<String>();
+    lines(ROUTE, &route, secrets) + &lines(SHARED, &route, secrets) + &without
 }
 
-/// The limit on requests that routes of a site have from it.
-fn shared_requests(site: &Site) -> Option<Rate> {
-    let mut shared = site.routes.iter().filter(|route| !route.limits.has_own_requests);
-    shared.find_map(|route| route.limits.requests)
+/// Returns true if a route has no limits that its lines name.
+fn has_no_own(limits: &Limits) -> bool {
+    let Limits { connections, bytes_per_second, has_own_requests, requests: _ } = limits;
+    connections.is_none() && bytes_per_second.is_none() && !has_own_requests
 }
 
 fn lines<R, W>(keys: &'static [Key<R, W>], from: &W, secrets: &Secrets) -> String {

@@ -128,8 +128,11 @@ impl Config {
             https: Https::Allow,
             hsts: None,
             log,
+            access: Access::default(),
+            limits: Limits::default(),
             headers: Vec::new(),
             errors: BTreeMap::new(),
+            server_timing: false,
             routes: vec![route],
         };
         Self { server, sites: vec![site], acme: None, secrets: Secrets::default() }
@@ -255,10 +258,17 @@ pub struct Site {
     pub hsts: Option<Duration>,
     /// The access log.
     pub log: Log,
+    /// The clients that may use it, for the responses that no route makes. Routes have their own.
+    pub access: Access,
+    /// The limits for each client, for the responses that no route makes. Routes have their own, and may share the limit
+    /// of requests.
+    pub limits: Limits,
     /// The changes of the fields of responses that no route makes. The changes of each route begin with these.
     pub headers: Vec<HeaderRule>,
     /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.
     pub errors: BTreeMap<u16, String>,
+    /// True if the responses that no route makes have a `Server-Timing` field. Routes have their own.
+    pub server_timing: bool,
     /// The routes; the order counts only among those with the same path and a pattern.
     pub routes: Vec<Route>,
 }

@@ -9,8 +9,8 @@ use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
     Acme, AcmeChallenge, Action, Address, Balance, Config, Fastcgi, Files, GatewayRules, Https,
-    Listen, LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, TlsFiles,
-    Upstream, acme, keys, value,
+    Limits, Listen, LogTarget, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site,
+    TlsFiles, Upstream, acme, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -243,8 +243,11 @@ fn site_of(draft: SiteDraft) -> Site {
         https: draft.https,
         hsts: draft.hsts,
         log: draft.log,
+        access: draft.shared.access,
+        limits: Limits { has_own_requests: false, ..draft.shared.limits },
         headers: draft.shared.headers,
         errors: pages_of(draft.shared.errors),
+        server_timing: draft.shared.server_timing,
         routes: draft.routes.into_iter().filter_map(route_of).collect(),
     }
 }
@@ -452,7 +455,9 @@ fn check_scheme(site: &SiteDraft, server: &Server, notes: &mut Notes) {
 fn check_rates(draft: &Draft, notes: &mut Notes) {
     // Routes share the rate of their site. Its error is reported once.
     let mut reported = HashSet::new();
-    for shared in draft.sites.iter().flat_map(|site| &site.routes).map(|route| &route.shared) {
+    let of_sites = draft.sites.iter().map(|site| &site.shared);
+    let of_routes = draft.sites.iter().flat_map(|site| &site.routes).map(|route| &route.shared);
+    for shared in of_sites.chain(of_routes) {
         if let Err(why) = shared.limits.check_rate(&draft.server.tuning)
             && let Some(place) = shared.rate_place
             && reported.insert(place)

@@ -1,6 +1,7 @@
 //! The conditions under which a route answers a client: its access rules and limits.
 //!
-//! A route with conditions has a guard; any other route costs one test. Access rules are sorted boundaries. A trusted
+//! A route with conditions has a guard; any other route costs one test. A site has one, too, for the responses that no
+//! route makes. Access rules are sorted boundaries. A trusted
 //! proxy names its client in a PROXY header, which is read before the transport gets bytes, or in fields. The response
 //! to two fields that name different clients is a 400. The kernel paces TCP (`SO_MAX_PACING_RATE`); on other sockets
 //! the server sends slices of 100 ms.
@@ -15,11 +16,11 @@ use std::sync::Arc;
 use http::{Framing, Status};
 use ring::Time;
 
-use config::{Access, Permitted, Route};
+use config::{Access, Limits, Pattern, Permitted, Route, Site};
 use session::limits::{ClientKey, Counted, Limiter, Refill};
 use session::reason::Reason;
 
-/// The conditions of a route.
+/// The conditions of a route, or of a site for the responses that no route makes.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// The clients that may use the route; `None` if all may.
@@ -90,9 +91,25 @@ impl Guards {
     /// limit of their site share its counts, and other routes have their own. A limit keeps its number when the
     /// configuration is replaced, so earlier requests still count.
     pub(crate) fn of(&mut self, site: &str, route: &Route) -> Option<Guard> {
-        let limits = &route.limits;
+        let own = route.limits.has_own_requests.then_some((&route.path, &route.pattern));
+        self.make(site, own, &route.access, &route.limits, route.max_body)
+    }
+
+    /// The guard of the responses of a site that no route makes; `None` if it has no condition. It shares the counts of
+    /// the routes that have the request limit of their site.
+    pub(crate) fn of_site(&mut self, site: &Site) -> Option<Guard> {
+        self.make(&site.name, None, &site.access, &site.limits, None)
+    }
+
+    fn make(
+        &mut self,
+        site: &str,
+        own: Option<(&String, &Option<Pattern>)>,
+        access: &Access,
+        limits: &Limits,
+        body_bytes_max: Option<u64>,
+    ) -> Option<Guard> {
         let requests = limits.requests.map(|rate| {
-            let own = limits.has_own_requests.then_some((&route.path, &route.pattern));
             let mut hasher = DefaultHasher::new();
             (site, rate.per_second.to_bits(), rate.burst, own).hash(&mut hasher);
             // Several routes may have the same path: routes with files of redirects.
@@ -103,14 +120,14 @@ impl Guards {
         });
         let rate = limits.bytes_per_second.and_then(NonZeroU64::new);
         let guard = Guard {
-            permitted: self.permitted(&route.access),
+            permitted: self.permitted(access),
             connections: limits.connections,
             requests,
-            body_bytes_max: route.max_body,
+            body_bytes_max,
             rate,
         };
         let is_open = guard.permitted.is_none() && guard.connections.is_none();
-        let is_unlimited = requests.is_none() && rate.is_none() && route.max_body.is_none();
+        let is_unlimited = requests.is_none() && rate.is_none() && body_bytes_max.is_none();
         (!is_open || !is_unlimited).then_some(guard)
     }
 
@@ -127,9 +144,17 @@ impl Guards {
 }
 
 impl Guard {
-    /// Lets a request pass or refuses it. A client on a Unix socket has no address, and no limits. A request that comes
-    /// `again` was counted before.
-    pub(crate) fn admit(
+    /// Lets a client pass or refuses it, by its address.
+    pub(crate) fn permit(&self, client: Option<IpAddr>) -> Result<(), Refusal> {
+        match &self.permitted {
+            Some(permitted) if !permitted.contains(client) => Err(Refusal::Forbidden),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a request pass or refuses it, by the limits. A client on a Unix socket has no address, and no limits. A
+    /// request that comes `again` was counted before.
+    pub(crate) fn limit(
         &self,
         limiter: &Limiter,
         client: Option<IpAddr>,
@@ -137,9 +162,6 @@ impl Guard {
         again: bool,
         now: Time,
     ) -> Result<(), Refusal> {
-        if self.permitted.as_ref().is_some_and(|permitted| !permitted.contains(client)) {
-            return Err(Refusal::Forbidden);
-        }
         let Some(client) = client else { return Ok(()) };
         if let (Some(max), Some(counted)) = (self.connections, counted)
             && counted.is_beyond(max)

@@ -33,7 +33,7 @@ pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
 use logs::Recording;
 pub(crate) use redirects::{NoRedirects, read_redirects};
-use session::context::Recorder;
+use session::context::{Demands, Recorder};
 use session::fields::Rules;
 use session::forwarded::Scheme;
 use snapshot::TreeIndex;
@@ -255,6 +255,20 @@ impl Serving {
         self.snapshot.routes[id.index()].guard.as_deref()
     }
 
+    /// The conditions for the responses of a site that no route makes, if there are some.
+    pub(crate) fn site_guard(&self, site: SiteId) -> Option<&Guard> {
+        self.snapshot.inner[site.index()].guard.as_deref()
+    }
+
+    /// Returns true if responses have a `Server-Timing` field: those of the route, or those of the site that no route makes.
+    #[inline]
+    pub(crate) fn has_timing(&self, destination: Destination) -> bool {
+        match destination.route {
+            Some(id) => self.entry(id).route.server_timing,
+            None => self.snapshot.inner[destination.site.index()].server_timing,
+        }
+    }
+
     /// The path of a route with a slash at the end. The rest of a request's path is a path of the route's tree.
     #[inline]
     pub(crate) fn prefix(&self, id: RouteId) -> &[u8] {
@@ -436,14 +450,13 @@ impl Recorder for Servings {
         self.at(listener).snapshot.admission(listener).tunnels
     }
 
-    fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
+    fn demands(&self, listener: u32, head: Option<&Head<'_>>) -> Demands {
         let (serving, site) = self.of_refused(listener, head);
-        serving.hsts(site).cloned()
-    }
-
-    fn rules(&self, listener: u32, head: Option<&Head<'_>>) -> Rules {
-        let (serving, site) = self.of_refused(listener, head);
-        serving.fields(Destination { site, route: None }).clone()
+        Demands {
+            hsts: serving.hsts(site).cloned(),
+            rules: serving.fields(Destination { site, route: None }).clone(),
+            server_timing: serving.has_timing(Destination { site, route: None }),
+        }
     }
 
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr> {

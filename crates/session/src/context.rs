@@ -104,17 +104,22 @@ pub trait Recorder: fmt::Debug {
         false
     }
 
-    /// The field `Strict-Transport-Security` of the site of a request, if it has one. Without a head the site is that of
-    /// bytes that are no request. By default there is none.
-    fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
-        None
+    /// The fields that the site of a request demands in a response that no handler makes. Without a head the site is that
+    /// of bytes that are no request. By default it demands none.
+    fn demands(&self, _listener: u32, _head: Option<&Head<'_>>) -> Demands {
+        Demands::default()
     }
+}
 
-    /// The rules of the site of a request for the fields of a response that no handler makes. Without a head the site is
-    /// that of bytes that are no request. By default there are none.
-    fn rules(&self, _listener: u32, _head: Option<&Head<'_>>) -> Rules {
-        Rules::new()
-    }
+/// The fields that a site demands in a response that no handler makes.
+#[derive(Clone, Debug, Default)]
+pub struct Demands {
+    /// The field `Strict-Transport-Security`, if responses over TLS have it.
+    pub hsts: Option<FieldSection<'static>>,
+    /// The rules for all fields.
+    pub rules: Rules,
+    /// True if the response has a `Server-Timing` field.
+    pub server_timing: bool,
 }
 
 /// Records nothing.

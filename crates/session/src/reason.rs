@@ -168,7 +168,7 @@ impl From<Reject> for Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Access => "`allow` and `deny` of the route do not permit this client",
+            Self::Access => "`allow` and `deny` do not permit this client",
             Self::Authorizer => "the authorizer has refused it",
             Self::Handshake => "its host is not one of those of the connection's handshake",
             Self::Outdated => "the rules of its connection have changed",

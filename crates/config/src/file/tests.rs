@@ -162,7 +162,10 @@ fn a_route_inherits_from_its_site() {
     assert_eq!(y.limits, Limits { bytes_per_second: Some(1024), ..limits });
     assert_eq!((x.headers.len(), y.headers.len()), (1, 2));
     assert_eq!(y.headers[0], x.headers[0]);
-    assert_eq!(config.sites[0].headers, x.headers, "for the responses that no route makes");
+    let site = &config.sites[0];
+    let of_x = (&x.access, x.limits, &x.headers, x.server_timing);
+    let of_site = (&site.access, site.limits, &site.headers, site.server_timing);
+    assert_eq!(of_site, of_x, "for the responses that no route makes");
     assert_eq!(x.errors[&404], "/404");
     assert_eq!((&y.errors[&404][..], &y.errors[&500][..]), ("/y/404", "/500"));
     assert!(x.server_timing && !y.server_timing);
@@ -1652,6 +1655,16 @@ fn limits() -> impl Strategy<Value = Limits> {
     })
 }
 
+fn access() -> impl Strategy<Value = Access> {
+    let peers = || {
+        (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
+            let prefixes = prefixes.into_iter().map(Peers::Prefix);
+            prefixes.chain(unix.then_some(Peers::Unix)).collect()
+        })
+    };
+    (peers(), peers()).prop_map(|(allow, deny)| Access { allow, deny })
+}
+
 fn route() -> impl Strategy<Value = Route> {
     let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
@@ -1665,15 +1678,8 @@ fn route() -> impl Strategy<Value = Route> {
     });
     let fields = fields.prop_map(|fields: Vec<_>| -> Arc<[RequestHeader]> { fields.into() });
     let flags = (any::<(bool, bool, bool, bool)>(), option::of(1..u64::MAX), fields);
-    let peers = || {
-        (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
-            let prefixes = prefixes.into_iter().map(Peers::Prefix);
-            prefixes.chain(unix.then_some(Peers::Unix)).collect()
-        })
-    };
-    let access = (peers(), peers()).prop_map(|(allow, deny)| Access { allow, deny });
     let which = (path(), option::of(pattern()), flags);
-    (which, access, limits(), headers, errors, action()).prop_map(
+    (which, access(), limits(), headers, errors, action()).prop_map(
         |(
             (path, pattern, ((is_internal, server_timing, half_close, own_log), max_body, fields)),
             mut access,
@@ -1777,8 +1783,15 @@ fn site() -> impl Strategy<Value = Site> {
     let routes = proptest::collection::vec(route(), 1..4);
     let headers = proptest::collection::vec(header_rule(), 0..3);
     let which = (listen, hosts, any::<bool>());
-    ("[a-zäöü\"\\\\ ]{1,8}x", which, schemes(), log, headers, routes).prop_map(
-        |(name, (listen, hosts, is_default), (tls, https, hsts), log, headers, mut routes)| {
+    let shared = (access(), limits(), any::<bool>(), any::<bool>(), headers);
+    ("[a-zäöü\"\\\\ ]{1,8}x", which, schemes(), log, shared, routes).prop_map(
+        |(name, (listen, hosts, is_default), (tls, https, hsts), log, shared, mut routes)| {
+            let (access, limits, server_timing, shares, headers) = shared;
+            let limits = Limits { has_own_requests: false, ..limits };
+            if shares {
+                routes[0].limits.requests = limits.requests;
+                routes[0].limits.has_own_requests = false;
+            }
             // The changes of the site come before those of the route.
             for route in &mut routes {
                 route.headers.splice(0..0, headers.iter().cloned());
@@ -1793,8 +1806,11 @@ fn site() -> impl Strategy<Value = Site> {
                 tls,
                 hsts,
                 log,
+                access,
+                limits,
                 headers,
                 errors: BTreeMap::new(),
+                server_timing,
                 routes,
             }
         },

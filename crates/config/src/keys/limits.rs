@@ -1,6 +1,6 @@
 //! The keys of the table `limits`.
 
-use super::{Key, set, unless_none};
+use super::{Key, inline_text, set, unless_none};
 use crate::draft::Shared;
 use crate::message::Notes;
 use crate::node::Node;
@@ -21,7 +21,9 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
             };
             set(&mut shared.limits.connections, unless_none(node, notes, read));
         },
-        write: |limits| limits.connections.map(|number| number.to_string()),
+        write: |limits| {
+            Some(limits.connections.map_or_else(none_text, |number| number.to_string()))
+        },
     },
     Key {
         name: "requests-per-ip",
@@ -52,12 +54,22 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
             set(&mut shared.limits.bytes_per_second, unless_none(node, notes, read));
         },
         write: |limits| {
-            limits.bytes_per_second.map(|bytes| quoted(&format!("{}/s", value::bytes_text(bytes))))
+            let text = |bytes| quoted(&format!("{}/s", value::bytes_text(bytes)));
+            Some(limits.bytes_per_second.map_or_else(none_text, text))
         },
     },
 ];
 
-/// Writes the limit of `requests-per-ip`.
-pub(super) fn requests_text(rate: Option<Rate>) -> String {
-    quoted(&rate.map_or_else(|| "none".to_owned(), value::rate_text))
+/// Writes the limits of a route, or those of a site. A limit on requests that a route has from its site is not among the
+/// limits of the route.
+pub(super) fn limits_text(limits: &Limits) -> String {
+    inline_text(LIMITS, limits)
+}
+
+fn requests_text(rate: Option<Rate>) -> String {
+    rate.map_or_else(none_text, |rate| quoted(&value::rate_text(rate)))
+}
+
+fn none_text() -> String {
+    quoted("none")
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use sendfile::Window;
 
 use super::headers::HEADER;
-use super::limits::LIMITS;
+use super::limits::{LIMITS, limits_text};
 use super::peers::read_peers;
 use super::request_headers::{read_request_headers, request_headers_text};
 use super::symlinks::{SYMLINKS, symlinks_text};
@@ -31,7 +31,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: PREFIXES,
         default: "`[]`",
         example: r#"["192.0.2.0/24", "2001:db8::/32"]"#,
-        doc: "The clients that may use the route; if the list is not empty, other clients are refused (403). If \
+        doc: "The clients that may use the route; if the list is not empty, other clients are refused (403). The \
+              list of a site is also for its responses that no route makes: errors for paths that no route has, and \
+              `OPTIONS *`. A redirect to https or to the slash of a path is for the clients of the route to which it leads. If \
               several ranges of `allow` and `deny` contain an address, the most specific range decides. `unix` \
               stands for clients on a Unix socket for which no proxy of `trusted-proxies` gives an address. Limits \
               for each address do not apply to these clients.",
@@ -57,7 +59,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table",
         default: "`{}`",
         example: r#"{ connections-per-ip = 64, requests-per-ip = "100/s burst 200" }"#,
-        doc: "Limits for each client address. A limit that the route does not set is the limit of its site.",
+        doc: "Limits for each client address. A limit that the route does not set is the limit of its site. \
+              The responses of a site that no route makes, redirects to https among them, have the limits of the site. \
+              Requests that are malformed or too long are refused without limits.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             read_keys(shared, LIMITS, "limits", table, notes);
@@ -66,7 +70,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             let limits = route.limits;
             let requests = limits.requests.filter(|_| limits.has_own_requests);
             let own = Limits { requests, ..limits };
-            (own != Limits::default()).then(|| inline_text(LIMITS, &own))
+            (own != Limits::default()).then(|| limits_text(&own))
         },
     },
     Key {

@@ -42,7 +42,7 @@ use crate::serving::{Destination, Served, Serving, Servings, Snapshot, Successio
 use ::gateways::bodies::Needs;
 use ::gateways::cgi::Programs;
 use ::gateways::proxy::Proxy;
-use admit::{admit, terms_of};
+use admit::{admit, admit_at_site, terms_of};
 use advance::{advance, begin, refuse};
 pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
@@ -161,6 +161,8 @@ impl Handler for Router {
                     // The server is no proxy to other servers for clients (RFC 9110 §9.3.6).
                     method => not_taken(method, ALLOW_NONE),
                 };
+                let admitted = admit_at_site(shell, request, &serving, site, None);
+                let outcome = admitted.map_or_else(Outcome::Refused, |()| outcome);
                 let destination = Destination { site, route: None };
                 self.refuse(shell, request, &serving, destination, outcome)
             }
@@ -197,11 +199,12 @@ impl Handler for Router {
         terms.recording = serving.recording(*destination);
         terms.is_from_disk =
             matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
-        if let Some(id) = destination.route {
-            let entry = serving.entry(id);
-            terms.server_timing = entry.route.server_timing;
-            terms.rate = entry.guard.as_ref().and_then(|guard| guard.rate);
-        }
+        terms.server_timing = serving.has_timing(*destination);
+        let guard = match destination.route {
+            Some(id) => serving.guard(id),
+            None => serving.site_guard(destination.site),
+        };
+        terms.rate = guard.and_then(|guard| guard.rate);
         if let Some(wrapper) = &mut self.wrapper
             && !matches!(outcome, Outcome::Recalled(_))
         {
@@ -464,7 +467,7 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let Some(id) = destination.route else {
-            return self.begin(shell, request, &serving, destination, path);
+            return self.find_none(shell, request, &serving, destination.site, path);
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
@@ -491,6 +494,26 @@ impl Router {
             };
         }
         self.begin(shell, request, &serving, destination, path)
+    }
+
+    /// Finds the answer to a request for a path that no route has, which may be a redirect to the path of a route.
+    #[inline(never)]
+    fn find_none(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Rc<Serving>,
+        site: SiteId,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let destination = Destination { site, route: None };
+        let directory = serving.directory(site, path);
+        match admit_at_site(shell, request, serving, site, directory) {
+            Ok(()) => self.begin(shell, request, serving, destination, path),
+            Err(refusal) => {
+                self.refuse(shell, request, serving, destination, Outcome::Refused(refusal))
+            }
+        }
     }
 
     /// Asks the authorizer and the wrapper about a request that the guard of its route has let pass.
@@ -592,9 +615,12 @@ impl Router {
         let found = match refusal {
             None => self.find_path(shell, request, serving, destination, &name),
             Some((status, reason)) => {
-                let guard = destination.route.and_then(|id| serving.guard(id));
-                let admitted =
-                    guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
+                let admitted = match destination.route {
+                    Some(id) => serving
+                        .guard(id)
+                        .map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard)),
+                    None => admit_at_site(shell, request, &serving, site, None),
+                };
                 let outcome = match admitted {
                     Ok(()) => Outcome::Error(status, reason),
                     Err(refusal) => Outcome::Refused(refusal),

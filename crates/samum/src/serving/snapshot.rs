@@ -138,8 +138,12 @@ pub(super) struct Inner {
     pub(super) routes: Range<usize>,
     /// True if some of the routes serve files.
     pub(super) has_files: bool,
+    /// The conditions for responses that no route makes, if there are some.
+    pub(super) guard: Option<Box<Guard>>,
     /// The rules for the fields of responses that no route makes.
     pub(super) fields: Rules,
+    /// True if these responses have a `Server-Timing` field.
+    pub(super) server_timing: bool,
     /// The pages for errors of requests without a route.
     pub(super) pages: BTreeMap<u16, Page>,
     /// Some if requests without TLS are redirected.
@@ -292,6 +296,8 @@ impl Snapshot {
                 }
                 made.routes.push(entry);
             }
+            let checked = site.limits.check_rate(&config.server.tuning);
+            checked.map_err(|error| format!("{}: bytes-per-connection: {error}", site.name))?;
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
             let pages = made.resolve_pages(first, &site.errors);
             let pages = pages.map_err(|error| format!("{}: {error}", site.name))?;
@@ -303,7 +309,9 @@ impl Snapshot {
                 paths: has_internal.then(|| made.routes_of(first, |_| true)),
                 routes: first..made.routes.len(),
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
+                guard: guards.of_site(site).map(Box::new),
                 fields,
+                server_timing: site.server_timing,
                 pages,
                 to_https: ToHttps::of(site),
                 clients: site.tls.as_ref().and_then(|tls| tls.client.clone()),

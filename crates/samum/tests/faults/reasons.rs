@@ -97,12 +97,7 @@ fn an_error_has_its_reason_in_the_log_and_on_standard_error_and_a_client_sees_no
             ("/fifo", 404, Some("neither a regular file nor a directory"), true),
             ("/.git", 404, Some("a name begins with a dot (dotfiles = false)"), true),
             ("/never/out", 404, Some("leads through a symbolic link (symlinks = \"never\")"), true),
-            (
-                "/private/a",
-                403,
-                Some("`allow` and `deny` of the route do not permit this client"),
-                true,
-            ),
+            ("/private/a", 403, Some("`allow` and `deny` do not permit this client"), true),
             ("/gone/", 410, Some("the route has this status"), false),
             ("/down/", 502, Some(down), false),
         ];

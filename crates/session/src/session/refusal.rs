@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use http::{Head, Reject};
 
-use crate::context::Context;
+use crate::context::{Context, Demands};
 use crate::fields;
 use crate::forwarded::Scheme;
 use crate::handler::Response;
@@ -30,14 +30,14 @@ pub(super) fn make(
     respond: impl FnOnce(&mut Context, Response<'_>),
 ) {
     cx.asked = (cx.next_unnamed(), false);
-    let hsts = cx.recorder.hsts(listener, head);
+    let Demands { hsts, rules, server_timing } = cx.recorder.demands(listener, head);
     let mut response = page::refused(reject, page::bare(reject.status));
-    let rules = cx.recorder.rules(listener, head);
     fields::apply_to(&rules, head.map(|head| head.target), &mut response.made().head);
     response.hsts = hsts.as_ref();
     let reason = reject.into();
     response.reason = Some(&reason);
     response.terms.recording = cx.recorder.recording(listener, head);
+    response.terms.server_timing = server_timing;
     response.terms.scheme = scheme;
     if let Some(head) = head {
         response.terms.scheme = cx.recorder.scheme(scheme, client, head);

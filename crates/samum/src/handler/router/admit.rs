@@ -13,6 +13,7 @@ use crate::guard::{Guard, Refusal};
 use crate::handler::Request;
 use crate::serving::Serving;
 use config::route::RouteId;
+use config::site::SiteId;
 use config::{Action, Address};
 use gateways::input::COLLECTED_BYTES_MAX;
 use gateways::input::collected::Terms;
@@ -53,9 +54,38 @@ pub(super) fn admit(
     let origin = request.origin;
     let client = client_of(shell, request, serving);
     let counted = origin.client().and_then(|client| client.counted.as_ref());
-    let said = guard
-        .admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
-        .and_then(|()| guard.admit_body(request.head.framing));
+    let limit = || guard.limit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now);
+    let said = guard.permit(client).and_then(|()| limit());
+    let said = said.and_then(|()| guard.admit_body(request.head.framing));
+    count(shell, said);
+    said
+}
+
+/// Checks if a request may pass to which no route responds. The limits are those of the site. If a route has the path
+/// to which the request will be redirected, the clients of this `route` are permitted, else those of the site.
+pub(super) fn admit_at_site(
+    shell: &mut Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    site: SiteId,
+    route: Option<RouteId>,
+) -> Result<(), Refusal> {
+    let limits = serving.site_guard(site);
+    let access = route.map_or(limits, |id| serving.guard(id));
+    if limits.is_none() && access.is_none() {
+        return Ok(());
+    }
+    let client = client_of(shell, request, serving);
+    let counted = request.origin.client().and_then(|client| client.counted.as_ref());
+    let (limiter, again, now) = (serving.snapshot.limiter(), request.is_again, shell.cx.now);
+    let limit = || limits.map_or(Ok(()), |own| own.limit(limiter, client, counted, again, now));
+    let said = access.map_or(Ok(()), |own| own.permit(client)).and_then(|()| limit());
+    count(shell, said);
+    said
+}
+
+/// Counts a request that was refused.
+fn count(shell: &mut Shell, said: Result<(), Refusal>) {
     let stats = &mut shell.cx.stats;
     match said {
         Ok(()) => {}
@@ -66,7 +96,6 @@ pub(super) fn admit(
         // Such requests were turned away before.
         Err(Refusal::Conflict | Refusal::Outdated) => {}
     }
-    said
 }
 
 /// Returns true if a proxy that is believed has sent a request whose fields name different clients.

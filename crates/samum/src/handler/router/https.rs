@@ -5,12 +5,14 @@ use std::rc::Rc;
 use http::{Method, Status, Target};
 
 use super::Router;
-use super::admit::{is_forged, told_scheme};
+use super::admit::{admit_at_site, is_forged, told_scheme};
 use super::answer::{Answer, Moved, Outcome};
+use super::destination::normalize;
 use crate::challenges::DIRECTORY;
 use crate::guard::Refusal;
 use crate::handler::{Found, Request};
 use crate::serving::{Destination, Serving, ToHttps};
+use config::route::RouteId;
 use config::site::{SiteId, without_port};
 use session::forwarded::Scheme;
 use session::network::Handshake;
@@ -39,8 +41,30 @@ impl Router {
         if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_again {
             shell.cx.stats.forged_clients += 1;
         }
+        let outcome = match is_of_site(&outcome) {
+            true => {
+                let route = route_of(serving, site, request.head.target);
+                let admitted = admit_at_site(shell, request, serving, site, route);
+                admitted.map_or_else(Outcome::Refused, |()| outcome)
+            }
+            false => outcome,
+        };
         self.refuse(shell, request, serving, Destination { site, route: None }, outcome)
     }
+}
+
+/// Returns true if the conditions of the site hold for a request that is turned away with this outcome. The answers to
+/// challenges are for all authorities, and the other refusals say nothing about the site.
+pub(super) const fn is_of_site(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Moved(_) | Outcome::Error(_, Reason::UnlistedHost))
+}
+
+/// The route that has the path of a target, or the same path with a slash at its end, if there is one.
+pub(super) fn route_of(serving: &Serving, site: SiteId, target: Target<'_>) -> Option<RouteId> {
+    let Target::Origin { path, .. } = target else { return None };
+    let mut name = Vec::new();
+    normalize(path, &mut name).ok()?;
+    serving.destination(site, &name).route.or_else(|| serving.directory(site, &name))
 }
 
 /// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, no site treats schemes

@@ -8,7 +8,7 @@ use http::Head;
 
 use super::Snapshot;
 use config::site::{Hosts, SiteId};
-use config::{Access, Action, Address, Config, Listen, Route};
+use config::{Access, Action, Address, Config, Limits, Listen, Route, Site};
 
 /// A listener in the form for connections.
 #[derive(Debug)]
@@ -38,32 +38,38 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The demands on clients of a listener, made of the routes of all its sites. `believes`: there are proxies that name
-    /// their clients.
-    fn new<'r>(
+    /// The demands on clients of a listener, made of all its sites and their routes. `believes`: there are proxies that
+    /// name their clients.
+    fn new<'s>(
         listen: &Listen,
         believes: bool,
-        routes: impl Iterator<Item = &'r Route> + Clone,
+        sites: impl Iterator<Item = &'s Site> + Clone,
     ) -> Self {
-        let needs = |route: &Route| {
-            let limits = &route.limits;
+        let routes = sites.clone().flat_map(|site| &site.routes);
+        let of_routes = routes.clone().map(|route| (&route.access, &route.limits));
+        let all = sites.clone().map(|site| (&site.access, &site.limits)).chain(of_routes);
+        let needs = |(access, limits): (&Access, &Limits)| {
             let has_limit = limits.connections.is_some() || limits.requests.is_some();
-            // An upstream gets the client's address.
-            let is_told = matches!(route.action, Action::Proxy(_));
-            has_limit || is_told || route.access != Access::default()
+            has_limit || *access != Access::default()
         };
+        // An upstream gets the client's address.
+        let is_told = |route: &Route| matches!(route.action, Action::Proxy(_));
+        let of_sites = sites.filter_map(|site| site.limits.connections);
         let limits: Option<Vec<u32>> =
             routes.clone().map(|route| route.limits.connections).collect();
-        let most = limits.and_then(|limits| limits.into_iter().max());
+        let most = limits.and_then(|limits| limits.into_iter().chain(of_sites).max());
         Self {
-            asks: listen.proxy_protocol || believes || routes.clone().any(needs),
-            counts: routes.clone().any(|route| route.limits.connections.is_some()),
+            asks: listen.proxy_protocol
+                || believes
+                || all.clone().any(needs)
+                || routes.clone().any(is_told),
+            counts: all.clone().any(|(_, limits)| limits.connections.is_some()),
             // Connections between the limit and this number get a response with the reason.
             connections_max: most.map(|most| most.saturating_mul(2)),
             is_unix: matches!(listen.address, Address::Unix(_)),
             proxy_protocol: listen.proxy_protocol,
             http2: listen.http2,
-            tunnels: routes.clone().any(|route| matches!(route.action, Action::Proxy(_))),
+            tunnels: routes.clone().any(is_told),
         }
     }
 }
@@ -104,8 +110,8 @@ impl Snapshot {
                     added.map_err(|error| format!("{error} among the sites of {address}"))?;
                 }
             }
-            let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
-            let admission = Admission::new(listen, !self.proxies.is_empty(), routes);
+            let sites = sites.iter().map(|index| &config.sites[*index]);
+            let admission = Admission::new(listen, !self.proxies.is_empty(), sites);
             self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }
         Ok(())
