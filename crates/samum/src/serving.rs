@@ -27,7 +27,7 @@ use crate::guard::Guard;
 use config::redirect::Redirects;
 use config::route::RouteId;
 use config::site::SiteId;
-use config::{Action, Config, Fastcgi, Route, TlsClients};
+use config::{Access, Action, Config, Fastcgi, Limits, LogTarget, Route, TlsClients};
 pub(crate) use content::sources::is_like_script;
 pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
@@ -36,7 +36,7 @@ pub(crate) use redirects::{NoRedirects, read_redirects};
 use session::context::{Demands, Recorder};
 use session::fields::Rules;
 use session::forwarded::Scheme;
-use snapshot::TreeIndex;
+use snapshot::{Inner, RecordPlace, TreeIndex};
 pub(crate) use snapshot::{Page, RouteEntry, Served, ToHttps};
 pub use snapshot::{Snapshot, Succession};
 use upstream::Upstream;
@@ -260,6 +260,12 @@ impl Serving {
         self.snapshot.inner[site.index()].guard.as_deref()
     }
 
+    /// The clients and the limits of a site, for the responses that no route makes.
+    pub(crate) fn conditions(&self, site: SiteId) -> (&Access, &Limits) {
+        let Inner { access, limits, .. } = &self.snapshot.inner[site.index()];
+        (access, limits)
+    }
+
     /// Returns true if responses have a `Server-Timing` field: those of the route, or those of the site that no route makes.
     #[inline]
     pub(crate) fn has_timing(&self, destination: Destination) -> bool {
@@ -267,6 +273,17 @@ impl Serving {
             Some(id) => self.entry(id).route.server_timing,
             None => self.snapshot.inner[destination.site.index()].server_timing,
         }
+    }
+
+    /// Returns true if pages for errors show the ids of requests, because a log does.
+    pub(crate) fn shows_ids(&self, Destination { site, route }: Destination) -> bool {
+        let all = self.snapshot.records();
+        let is_log = |place: &RecordPlace| place.log.target != LogTarget::None;
+        let own = route.and_then(|id| self.snapshot.routes[id.index()].record);
+        let place = all.get(own.unwrap_or_else(|| site.index()));
+        let is_recorded = |place: &RecordPlace| is_log(place) || self.snapshot.shows_metrics();
+        place.is_some_and(|place| place.shows_more() && is_recorded(place))
+            && all.iter().any(is_log)
     }
 
     /// The path of a route with a slash at the end. The rest of a request's path is a path of the route's tree.

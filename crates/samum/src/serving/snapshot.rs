@@ -20,9 +20,9 @@ use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
-    self, Action, Config, FileRules, Files, FixedStatus, HeaderRule, Https, Listen, Log, LogFormat,
-    LogTarget, Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients, Tuning, Variable,
-    rule, site,
+    self, Access, Action, Config, FileRules, Files, FixedStatus, HeaderRule, Https, Limits, Listen,
+    Log, LogFormat, LogTarget, Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients,
+    Tuning, Variable, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -138,7 +138,11 @@ pub(super) struct Inner {
     pub(super) routes: Range<usize>,
     /// True if some of the routes serve files.
     pub(super) has_files: bool,
-    /// The conditions for responses that no route makes, if there are some.
+    /// The clients that may use the site, for responses that no route makes.
+    pub(super) access: Access,
+    /// The limits of these responses.
+    pub(super) limits: Limits,
+    /// The same conditions in the form for requests, if there are some.
     pub(super) guard: Option<Box<Guard>>,
     /// The rules for the fields of responses that no route makes.
     pub(super) fields: Rules,
@@ -309,6 +313,8 @@ impl Snapshot {
                 paths: has_internal.then(|| made.routes_of(first, |_| true)),
                 routes: first..made.routes.len(),
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
+                access: site.access.clone(),
+                limits: site.limits,
                 guard: guards.of_site(site).map(Box::new),
                 fields,
                 server_timing: site.server_timing,

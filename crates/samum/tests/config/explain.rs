@@ -251,3 +251,173 @@ fn addresses_schemes_and_fields_that_are_kept_back_are_explained() {
         assert!(!shown.contains(missing), "{url}: {shown}");
     }
 }
+
+/// The sites of [`an_explanation_has_what_the_server_sends`].
+fn differing(dir: &Path, files: &Path, driver: &str) -> String {
+    let (dir, root) = (dir.display(), files.display());
+    format!(
+        "[server]\nthreads = 1\ndriver = '{driver}'\ncontrol = '{dir}/control.sock'\n\
+         trusted-proxies = ['127.0.0.1']\n\
+         [[site]]\nlisten = ['127.0.0.1:0']\nhosts = ['test']\nhsts = 60\nserver-timing = true\n\
+         log = {{ file = '{dir}/log', format = 'json' }}\nallow = ['192.0.2.0/24', '127.0.0.0/8']\n\
+         errors = {{ 403 = '/pages/403.html', 404 = '/pages/404.html', 410 = '/pages/none.html', 500 = '/pages/404.html' }}\n\
+         headers = [{{ set = {{ X-Site = '1', Cache-Control = 'max-age=9' }} }}, {{ match = '*.css', remove = ['Server'] }}, \
+         {{ status = '4xx', set = {{ X-Failed = '1' }} }}]\n\
+         [[site.route]]\npath = '/files/'\nfiles = '{root}'\nlisting = true\nserver-timing = false\n\
+         headers = [{{ set = {{ X-Own = '1' }} }}]\n\
+         [[site.route]]\npath = '/ssi/'\nfiles = '{root}'\nincludes = true\n\
+         [[site.route]]\npath = '/clean/'\nfiles = '{root}'\nclean-urls = true\nfallback = '/files/page.html'\n\
+         [[site.route]]\npath = '/pages/'\nfiles = '{root}/pages'\n\
+         [[site.route]]\npath = '/open/'\nfiles = '{root}'\nallow = []\n\
+         [[site.route]]\npath = '/gone'\nstatus = 410\n\
+         [[site.route]]\npath = '/tea'\nstatus = {{ code = 418, text = 'tea' }}\n\
+         [[site.route]]\npath = '/no'\nstatus = 405\n\
+         [[site.route]]\npath = '/nothing'\nstatus = 204\n\
+         [[site.route]]\npath = '/busy'\nstatus = 503\n\
+         [[site.route]]\npath = '/old/'\nredirect = '/new/$0'\n\
+         [[site.route]]\nmatch = '/loop*'\nredirect = '/$1loop'\n\
+         [[site]]\nlisten = ['127.0.0.1:0']\nhosts = ['b.test']\nhttps = 'redirect'\nhsts = 60\nallow = ['192.0.2.0/24']\n\
+         [[site.route]]\npath = '/files/'\nfiles = '{root}'\n\
+         [[site.route]]\npath = '/open/'\nfiles = '{root}'\nallow = []\n"
+    )
+}
+
+/// The status and the fields of an explained response.
+fn explained_response(said: &str) -> (String, Vec<String>) {
+    let mut lines = said.lines().skip_while(|line| !line.starts_with("response "));
+    let status = lines.next().map_or("none", |line| &line[14..17]);
+    let fields = lines.filter_map(|line| line.strip_prefix("              "));
+    let fields = fields.filter(|line| !line.starts_with("with the page"));
+    let fields = fields.filter_map(|line| line.split_once(": "));
+    (status.to_owned(), fields.map(|(name, value)| normal(name, value)).collect())
+}
+
+/// A field without what differs from one response to the next.
+fn normal(name: &str, value: &str) -> String {
+    let is_of_time = ["Date", "Server-Timing"].contains(&name);
+    let value = value.split("boundary=").next().unwrap_or_default();
+    format!("{name}: {}", if is_of_time { "" } else { value })
+}
+
+#[test]
+fn an_explanation_has_what_the_server_sends() {
+    let files = site()
+        .file("pages/404.html", "an error page")
+        .file("pages/404.html.gz", "packed")
+        .file("pages/403.html", "<!--#echo var=\"x\" -->")
+        .file("plain.html", "no directives")
+        .file("page.shtml", "<!--#echo var=\"DOCUMENT_URI\" -->")
+        .file("included.html", "<!--#include virtual=\"/files/a.css\" -->")
+        .file("list/x", "x")
+        .file("empty", "")
+        .file("big.bin", vec![b'x'; 300_000]);
+    on_both_drivers(|driver| {
+        let dir = Tree::new();
+        let path = dir.path().join("samum.toml");
+        fs::write(&path, differing(dir.path(), files.path(), driver)).unwrap();
+        let mut command = Command::new(SAMUM);
+        let server = Server::spawn(command.arg("serve").arg("--config").arg(&path)).unwrap();
+        let control = dir.path().join("control.sock");
+        let control = control.to_str().unwrap();
+        let tls = "X-Forwarded-Proto: https";
+        let denied = "X-Forwarded-For: 198.51.100.1";
+        let mut wrong = Vec::new();
+        let none: &[&str] = &[];
+        for (url, fields) in [
+            // Files.
+            ("test/files/a.css", none),
+            ("test/files/a.css", &["Accept-Encoding: gzip"]),
+            ("test/files/empty", none),
+            ("test/files/big.bin", none),
+            ("test/files/a.css", &[tls]),
+            ("test/files/a.css", &["If-None-Match: *"]),
+            ("test/files/a.css", &["If-Match: \"x\""]),
+            ("test/files/a.css", &["Range: bytes=1-2"]),
+            ("test/files/a.css", &["Range: bytes=100-"]),
+            ("test/files/a.css", &["Range: bytes=0-0,2-2"]),
+            ("test/files/a.css", &["Range: bytes=0-0", "If-Range: \"x\""]),
+            ("test/files/a.css", &["If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"]),
+            ("test/files/a.css", &["If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT"]),
+            // Directories.
+            ("test/files/list/", none),
+            ("test/files/list/", &["Accept: application/json"]),
+            ("test/files/list", none),
+            ("test/files/d/", none),
+            ("test/files", none),
+            ("test/open/list/", none),
+            // Pages with directives, and files that may have some.
+            ("test/ssi/included.html", none),
+            ("test/ssi/included.html", &["If-None-Match: *", "Range: bytes=0-1"]),
+            ("test/ssi/page.shtml", none),
+            ("test/ssi/plain.html", none),
+            ("test/ssi/plain.html", &["If-None-Match: *"]),
+            ("test/ssi/d/", none),
+            // Clean URLs and fallbacks.
+            ("test/clean/page", none),
+            ("test/clean/page.html", none),
+            ("test/clean/none", none),
+            // Errors, with pages and without.
+            ("test/files/none", none),
+            ("test/files/none.css", none),
+            ("test/files/none", &["Accept-Encoding: gzip"]),
+            ("test/files/none", &["Range: bytes=0-1", "If-None-Match: *"]),
+            ("test/files/.git", none),
+            ("test/files/.git", &[denied]),
+            ("test/files/out", none),
+            ("test/ssi/none", none),
+            ("test/none", none),
+            ("test/none.css", &[tls]),
+            ("test/", none),
+            ("test/gone", none),
+            ("test/tea", none),
+            ("test/no", none),
+            ("test/nothing", none),
+            ("test/busy", none),
+            ("test/a%00b", none),
+            ("test/files/a%2Fb", none),
+            // Refusals.
+            ("test/files/a.css", &[denied]),
+            ("test/files/a.css", &["X-Forwarded-For: 192.0.2.7"]),
+            ("test/none", &[denied]),
+            ("test/files", &[denied]),
+            ("test/open", &[denied]),
+            ("test/open/a.css", &[denied]),
+            ("test/none", &["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.2"]),
+            // Redirects.
+            ("test/old/a?b", none),
+            ("test/looploop", none),
+            ("b.test/files/a?b", none),
+            ("b.test/files/a?b", &["X-Forwarded-For: 192.0.2.1"]),
+            ("b.test/open/", &[denied]),
+            ("b.test/none", &[denied]),
+            ("b.test/files/none", &[tls, "X-Forwarded-For: 192.0.2.1"]),
+            ("b.test/files/a.css", &[tls, denied]),
+        ] {
+            let url = format!("http://{url}");
+            let mut arguments = vec![&url[..], "--control", control, "--from", "127.0.0.1"];
+            for field in fields {
+                arguments.extend(["-H", field]);
+            }
+            let (code, said, error) = explain(&arguments);
+            assert_eq!((code, &error[..]), (Some(0), ""), "{url}");
+            let (status, expected) = explained_response(&said);
+            let (host, target) = url["http://".len()..].split_once('/').unwrap();
+            // A range is for GET alone (RFC 9110 §14.2).
+            let has_range = fields.iter().any(|field| field.starts_with("Range"));
+            let methods: &[&str] = if has_range { &["GET"] } else { &["GET", "HEAD"] };
+            for method in methods {
+                let all: String = fields.iter().map(|field| format!("\n{field}")).collect();
+                let response = ask(&server, &format!("{method} /{target}\nHost: {host}{all}"));
+                let sent = response.headers.iter().map(|(name, value)| normal(name, value));
+                let sent: Vec<_> = sent.collect();
+                if (response.status.to_string(), &sent) != (status.clone(), &expected) {
+                    wrong.push(format!(
+                        "{method} {url} {fields:?}\n  explained {status} {expected:?}\n  sent      {} {sent:?}",
+                        response.status
+                    ));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{driver}:\n{}", wrong.join("\n"));
+    });
+}

@@ -42,7 +42,7 @@ pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
 use super::{AnswerSize, Body, Keep, Part, Response, Ticket};
-use content::{self, FileSet, Kind, Resource};
+use content::{self, Kind, Resource};
 use gateways::interest::{Interest, News};
 use gateways::lines::Lines;
 use session::fields;
@@ -243,14 +243,14 @@ pub(super) fn size(opened: &Opened) -> AnswerSize {
 /// The response with a page.
 pub(super) fn response(opened: &Opened) -> Response<'_> {
     let Opened { page, resource, interest } = opened;
-    let Kind::File(files) = &resource.kind else { unreachable!("a page is a file") };
     let producer = page::PageProducer { page: Rc::clone(page), interest: Rc::clone(interest) };
-    Response::new(head(files), Body::from(Part::Producer(Box::new(producer))))
+    Response::new(head(resource), Body::from(Part::Producer(Box::new(producer))))
 }
 
 /// Status and fields of a page. It has no length, no validators and no ranges, because its file says nothing about the
 /// other parts of the page.
-fn head(files: &FileSet) -> ResponseHead<'_> {
+pub(super) fn head(resource: &Resource) -> ResponseHead<'_> {
+    let Kind::File(files) = &resource.kind else { unreachable!("a page is a file") };
     let stat = &files.plain.stat;
     let mut head = ResponseHead {
         last_modified: None,

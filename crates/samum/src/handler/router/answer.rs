@@ -175,12 +175,7 @@ impl Router {
                 let allow = Some((*allow).into());
                 Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
             }
-            Outcome::NotAllowed(allow) => {
-                let mut response = page::error(bare(Status::MethodNotAllowed));
-                // The head of the page would name the methods of files.
-                response.made().head.allow = Some((*allow).into());
-                response
-            }
+            Outcome::NotAllowed(allow) => not_allowed(allow),
             Outcome::Challenge(answer) => challenge(answer),
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
@@ -307,6 +302,14 @@ pub(super) fn challenge(answer: &str) -> Response<'static> {
         ..bare(Status::Ok)
     };
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(answer.as_bytes().to_vec()))))
+}
+
+/// Makes the response to a request whose method is not among these.
+pub(super) fn not_allowed(allow: &'static [u8]) -> Response<'static> {
+    let mut response = page::error(bare(Status::MethodNotAllowed));
+    // The head of the page would name the methods of files.
+    response.made().head.allow = Some(allow.into());
+    response
 }
 
 /// Makes the response to a request that the conditions of its route refuse.

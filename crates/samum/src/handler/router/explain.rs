@@ -19,19 +19,22 @@ use std::sync::Arc;
 use http::{Coding, FieldSection, Head, ResponseHead, Status, Target};
 use http1::Limits;
 use http1::write::{ConnectionOption, Wire, response_head};
-use ring::{Choice, Ring, Silences};
+use ring::{Choice, Completion, Ring, Silences};
 use rustix::fs::{Mode, OFlags, open};
+use sendfile::Caching;
 
-use super::admit::told_scheme;
-use super::advance::{advance, begin, refuse};
-use super::answer::{Outcome, add_fields, challenge, fixed_response, refused};
+use super::admit::{client_of, sender_of, told_scheme};
+use super::advance::{advance, begin, refuse, rules_of_page};
+use super::answer::{Outcome, add_fields, challenge, fixed_response, not_allowed, refused};
 use super::asked::Asked;
 use super::destination::{Ground, is_hidden, normalize, place_of};
-use super::https::turned_away;
-use super::state::{Event, Next, State};
+use super::https::{is_of_site, route_of, turned_away};
+use super::state::{Event, Next, Parsing, State};
 use crate::guard::Refusal;
+use crate::handler::includes::{self, Lookup, Pages};
 use crate::handler::{Request, Response, Ticket, files, page};
 use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec};
+use ::includes::Template;
 use config::route::RouteId;
 use config::site::{SiteId, without_port};
 use config::text::plain;
@@ -43,6 +46,7 @@ use session::forwarded::Scheme;
 use session::network::{Handshake, Origin};
 use session::page::bare;
 use session::reason::Reason;
+use session::request_id::RequestId;
 use session::shell::{Complaint, Operator, Shell, kind};
 
 /// The time for which a step waits for the disk.
@@ -198,39 +202,78 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         say_clients(&mut out, serving.clients(site));
     }
     let mut shell = shell(&snapshot)?;
+    // The responses have a date.
+    shell.tick();
     let peer = parts.from.and_then(Client::address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let mut origin = Origin { listener, peer: SocketAddr::new(peer, 0).into() };
+    if parts.from == Some(Client::Unix) {
+        origin.set_client(session::client::Client {
+            address: None,
+            name: "unix".into(),
+            counted: None,
+        });
+    }
     if is_tls {
         origin.set_handshake(Rc::new(Named(parts.host.clone())));
     }
     let request = Request { head, ticket: TICKET, origin: &origin, is_again: false, is_next: true };
     let told = told_scheme(&shell, &request, &serving);
     out.is_https = told.unwrap_or(parts.scheme) == Scheme::Https;
+    let client = told_client(&shell, &request, &serving, parts.from);
     let mut name = Vec::new();
     let (destination, next);
     if let Some(outcome) = turned_away(&shell, &request, &serving, site) {
+        destination = Destination { site, route: None };
+        let ground = Ground { serving: &serving, destination };
+        let mut refused = None;
         match &outcome {
             Outcome::Refused(Refusal::Conflict) => {
                 out.say("client", "a proxy that is believed names different clients");
             }
-            _ => out.say("https", "the site answers such requests without its routes (`https`)"),
+            Outcome::Challenge(_) => out.say("acme", "a challenge of a certificate authority"),
+            _ => {
+                out.say("https", "the site answers such requests without its routes (`https`)");
+                if is_of_site(&outcome) {
+                    let route = route_of(&serving, site, head.target);
+                    refused = refused_by_rules(&mut out, ground, route, client);
+                }
+            }
         }
-        destination = Destination { site, route: None };
-        next = refuse(Ground { serving: &serving, destination }, None, outcome);
+        next = refuse(ground, None, refused.unwrap_or(outcome));
     } else {
         let (place, refusal) = place(&serving, site, head, &mut name);
         destination = place;
         let ground = Ground { serving: &serving, destination };
         say_route(&mut out, &serving, destination, &name);
-        let refusal = refusal.or_else(|| refused_by_rules(&mut out, ground, parts));
-        next = match refusal {
+        let owner = match (destination.route, &refusal) {
+            (None, None) => serving.directory(site, &name),
+            (route, _) => route,
+        };
+        let refused = refused_by_rules(&mut out, ground, owner, client);
+        next = match refused.or(refusal) {
             Some(outcome) => refuse(ground, None, outcome),
             None => begin(ground, Asked::Given(&request), Cow::Borrowed(&name), None),
         };
     }
     let ground = Ground { serving: &serving, destination };
-    follow(&mut out, &mut shell, ground, head, next);
+    follow(&mut out, &mut shell, ground, &request, next);
     Ok(snapshot.secrets().conceal(&out.text).into_owned())
+}
+
+/// The client of a request, as far as it is known: a proxy that is believed may name it. The address of the connection is
+/// that of `from`, and is not known without that.
+fn told_client(
+    shell: &Shell<Nobody>,
+    request: &Request<'_>,
+    serving: &Serving,
+    from: Option<Client>,
+) -> Option<Client> {
+    let own = request.origin.client_address(&shell.ring);
+    match client_of(shell, request, serving) {
+        client if client == own => from,
+        Some(address) => Some(Client::Address(address)),
+        None => Some(Client::Unix),
+    }
 }
 
 /// Says which certificates clients are asked for.
@@ -361,25 +404,28 @@ fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination,
     }
 }
 
-/// Shows the conditions of a route. Returns the refusal of the client, if its address is known.
+/// Shows the conditions of a request: the clients of the route that has the path or will have it after a redirect, else
+/// those of the site, and the limits of the route that responds, else those of the site. Returns the refusal of the client,
+/// if its address is known.
 fn refused_by_rules(
     out: &mut Explanation,
     Ground { serving, destination }: Ground<'_>,
-    parts: &Parts,
+    owner: Option<RouteId>,
+    client: Option<Client>,
 ) -> Option<Outcome> {
-    let route = &serving.entry(destination.route?).route;
+    let (access_of_site, limits_of_site) = serving.conditions(destination.site);
+    let access = owner.map_or(access_of_site, |id| &serving.route(id).access);
+    let limits = destination.route.map_or(limits_of_site, |id| &serving.route(id).limits);
     let list = |peers: &[Peers]| {
         let all: Vec<_> = peers.iter().map(Peers::to_string).collect();
         all.join(", ")
     };
-    let access = &route.access;
     if !access.allow.is_empty() {
         out.say("allow", list(&access.allow));
     }
     if !access.deny.is_empty() {
         out.say("deny", list(&access.deny));
     }
-    let limits = &route.limits;
     if let Some(connections) = limits.connections {
         out.say("limit", format_args!("{connections} connections per address"));
     }
@@ -394,7 +440,7 @@ fn refused_by_rules(
         out.say("limit", format_args!("{bytes} bytes a second on a connection"));
     }
     let permitted = access.permitted()?;
-    match parts.from {
+    match client {
         None => {
             out.say("client", "permitted, as is assumed (--from ADDRESS applies the rules)");
             None
@@ -415,7 +461,7 @@ fn follow<'a>(
     out: &mut Explanation,
     shell: &mut Shell<Nobody>,
     ground: Ground<'a>,
-    head: &Head<'_>,
+    request: &Request<'_>,
     mut next: Next<'a>,
 ) {
     let serving = ground.serving;
@@ -437,29 +483,79 @@ fn follow<'a>(
                 advance(ground, State::File(lookup), Event::File(found))
             }
             Next::Template(parsing) => {
-                out.say("page", "its directives are followed (includes), if it has some");
-                let answer = Answer::Resource(parsing.resource);
-                Next::Answer { outcome: Outcome::Content(parsing.route, answer), missing: None }
+                let template = parse(shell, serving, &parsing);
+                advance(ground, State::Template(parsing), Event::Template(template))
+            }
+            Next::Page(parsing, _) => {
+                out.say("page", "it has directives, which are followed (includes)");
+                let response = Response::bare(includes::head(&parsing.resource));
+                return say_response(out, shell, ground, request, (None, true), response);
             }
             Next::Program { .. } => return say_program(out, ground),
             Next::Script { route, name, .. } => return say_script(out, serving, route, &name),
             Next::Proxy { .. } => return say_upstream(out, ground),
             Next::Loop { .. } => {
                 out.say("redirect", "it leads to this path itself");
-                return out.say("response", "500: the redirect leads to this path itself");
+                let outcome = Outcome::Error(Status::InternalServerError, Reason::RedirectLoop);
+                refuse(ground, None, outcome)
             }
             Next::Answer { outcome, .. } => {
-                return say_response(out, &mut shell.cx, ground, head, &outcome);
+                return say_outcome(out, shell, ground, request, &outcome);
             }
             // Here no authorizer is asked, and no gateway answers.
             Next::Authorize(_)
             | Next::Recall(_)
             | Next::Begin(_)
-            | Next::Page(..)
             | Next::Route { .. }
             | Next::Named { .. } => return,
         };
     }
+}
+
+/// Reads a file that may have directives, as a worker does. It waits for the disk for [`PATIENCE`].
+fn parse(
+    shell: &mut Shell<Nobody>,
+    serving: &Serving,
+    Parsing { route, resource, .. }: &Parsing<'_>,
+) -> Result<Rc<Template>, Status> {
+    let rules = rules_of_page(serving, *route, resource).expect("it may be a page");
+    let keeps = rules.policy.caching != Caching::Never;
+    let mut pages = Pages::default();
+    match pages.templates.find(shell, resource, keeps, TICKET) {
+        Lookup::Now(template) => return Ok(template),
+        Lookup::Later => {}
+        Lookup::TooLarge => return Err(Status::InternalServerError),
+        Lookup::Unavailable => return Err(Status::ServiceUnavailable),
+    }
+    let found = wait(shell, |shell, completion| {
+        if let Some(completion) = completion
+            && completion.token & kind::MASK == kind::PAGE
+        {
+            pages.handle(shell, completion);
+        }
+        pages.templates.next_done()
+    });
+    found.and_then(|(_, template)| template).ok_or(Status::ServiceUnavailable)
+}
+
+/// Takes completions until `take` returns something, or [`PATIENCE`] is over. At first `take` gets no completion.
+fn wait<T>(
+    shell: &mut Shell<Nobody>,
+    mut take: impl FnMut(&mut Shell<Nobody>, Option<Completion>) -> Option<T>,
+) -> Option<T> {
+    let deadline = shell.ring.now() + PATIENCE;
+    let mut completions = Vec::new();
+    let mut found = take(shell, None);
+    while found.is_none() && shell.ring.now() < deadline {
+        if shell.ring.wait(Some(deadline), &mut completions).is_err() {
+            break;
+        }
+        shell.tick();
+        for completion in completions.drain(..) {
+            found = found.or_else(|| take(shell, Some(completion)));
+        }
+    }
+    found
 }
 
 /// Looks for a file as a worker does. It waits for the disk for [`PATIENCE`].
@@ -482,14 +578,8 @@ fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> Answer {
     if let content::Found::Now(answer) = content.find(shell, TreeId::new(0), path, TICKET) {
         return answer;
     }
-    let deadline = shell.ring.now() + PATIENCE;
-    let mut completions = Vec::new();
-    while shell.ring.now() < deadline {
-        if shell.ring.wait(Some(deadline), &mut completions).is_err() {
-            break;
-        }
-        shell.tick();
-        for completion in completions.drain(..) {
+    let found = wait(shell, |shell, completion| {
+        if let Some(completion) = completion {
             match completion.token & kind::MASK {
                 kind::LOAD => content.handle_load(shell, completion),
                 kind::LAYOUT => content.handle_layout(shell, completion),
@@ -499,11 +589,9 @@ fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> Answer {
                 _ => {}
             }
         }
-        if let Some((_, answer)) = content.answers.pop_front() {
-            return answer;
-        }
-    }
-    unavailable(Reason::Disk)
+        content.answers.pop_front()
+    });
+    found.map_or_else(|| unavailable(Reason::Disk), |(_, answer)| answer)
 }
 
 /// Shows the file or directory to which a path leads on the disk.
@@ -618,35 +706,64 @@ fn say_names<'a>(out: &mut Explanation, what: &str, names: impl Iterator<Item = 
     }
 }
 
-/// Shows the response, with its fields.
-fn say_response(
+/// Shows the response of an outcome.
+fn say_outcome(
     out: &mut Explanation,
-    cx: &mut Context,
+    shell: &mut Shell<Nobody>,
     ground: Ground<'_>,
-    head: &Head<'_>,
+    request: &Request<'_>,
     outcome: &Outcome,
 ) {
     let Ground { serving, destination } = ground;
-    let Some(mut response) = response_of(cx, serving, head, outcome) else {
+    let head = request.head;
+    let Some(mut response) = response_of(&mut shell.cx, serving, head, outcome) else {
         return out.say("response", "200 OK, made anew for each request");
     };
     if !matches!(outcome, Outcome::Content(_, Answer::Resource(_))) {
         add_fields(head, serving, destination, &mut response);
     }
+    let has_body = !response.made().body.is_empty();
+    say_response(out, shell, ground, request, (outcome.reason(), has_body), response);
+    if matches!(outcome, Outcome::Paged(_)) {
+        out.say("", "with the page of the site for this status (errors)");
+    }
+}
+
+/// Shows a response with its fields, as a session sends them over HTTP/1.1.
+fn say_response(
+    out: &mut Explanation,
+    shell: &mut Shell<Nobody>,
+    Ground { serving, destination }: Ground<'_>,
+    request: &Request<'_>,
+    (reason, has_body): (Option<&Reason>, bool),
+    mut response: Response<'_>,
+) {
+    if response.shows_id && serving.shows_ids(destination) {
+        let is_trusted = sender_of(shell, request, serving).is_trusted;
+        let id = RequestId::of(request.head, is_trusted, shell.cx.id_seed, TICKET);
+        page::show_id(&mut response, &id);
+    }
+    let is_last = response.terms.is_last;
     let made = response.made();
+    if serving.has_timing(destination) {
+        made.head.extra.push(b"Server-Timing", "disk;dur=…, find;dur=…".as_bytes());
+    }
     let status = made.head.status;
-    match outcome.reason() {
+    match reason {
         Some(reason) => out.say("response", format_args!("{status}: {reason}")),
         None => out.say("response", status),
     }
-    if matches!(outcome, Outcome::Paged(_)) {
-        out.say("", "with the page of the route for this status (errors)");
+    let chunked = made.head.content_length.is_none() && has_body;
+    if made.head.content_length.is_none() && !chunked && !status.is_bodiless() {
+        made.head.content_length = Some(0);
     }
+    let unix = shell.cx.unix;
+    made.head.last_modified = made.head.last_modified.map(|time| time.min(unix));
     let hsts = serving.hsts(destination.site).filter(|_| out.is_https);
     let hsts = hsts.filter(|_| !fields::has_hsts(&made.head)).cloned();
-    let wire = Wire { connection: ConnectionOption::Unsaid, chunked: false };
+    let connection = if is_last { ConnectionOption::Close } else { ConnectionOption::Unsaid };
     let mut bytes = Vec::new();
-    response_head(&made.head, &cx.date, wire, &mut bytes);
+    response_head(&made.head, &shell.cx.date, Wire { connection, chunked }, &mut bytes);
     for line in String::from_utf8_lossy(&bytes).lines().skip(1).filter(|line| !line.is_empty()) {
         out.say("", line);
     }
@@ -677,9 +794,18 @@ fn response_of<'a>(
             ..bare(moved.status)
         }),
         Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
+        Outcome::NotAllowed(allow) => not_allowed(allow),
         Outcome::Challenge(answer) => challenge(answer),
         Outcome::Refused(refusal) => refused(*refusal),
-        Outcome::Paged(paged) => return response_of(cx, serving, head, &paged.error),
+        Outcome::Paged(paged) => {
+            let mut response = response_of(cx, serving, head, &paged.error)?;
+            if let Answer::Resource(resource) = &paged.page
+                && let Kind::File(files) = &resource.kind
+            {
+                files::dress(head, files, &mut response);
+            }
+            response
+        }
         outcome => page::error(bare(outcome.error()?)),
     })
 }
