@@ -4,7 +4,7 @@
 #![no_main]
 
 use http::{Field, Framing, Head, Method, Target, Version};
-use http1::{Limits, Request, parse};
+use http1::{Limits, Request, parse, sketch};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits =
@@ -19,8 +19,16 @@ fuzz_target!(|input: &[u8]| {
             break;
         }
     }
+    let known = sketch(input, &LIMITS);
+    if let Some(known) = &known {
+        assert!(!known.method.is_empty() && known.target.len() <= LIMITS.target_bytes_max);
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\r' | b'\n');
+        assert!(!known.target.iter().any(is_blank));
+    }
     match whole {
         Ok(Some((request, len))) => {
+            let known = known.expect("a request has a method");
+            assert_eq!(known.method, request.head.method.as_bytes());
             assert!(len <= input.len() && len <= LIMITS.head_bytes_max);
             assert!(input[..len].ends_with(b"\r\n"));
             check_request(&request);

@@ -92,4 +92,4 @@ mod testing;
 mod tolerant;
 
 pub use limits::Limits;
-pub use request::{Request, parse};
+pub use request::{Request, Sketch, parse, sketch};

@@ -93,6 +93,50 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     within(input, bytes_max, too_long, |view| parse_view(view, limits))
 }
 
+/// The parts of a request line that can be made out in bytes that are no whole and acceptable request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sketch<'a> {
+    /// The method: a token of at most [`METHOD_BYTES_MAX`] bytes.
+    pub method: &'a [u8],
+    /// The target up to its first blank, as far as it has come: at most [`Limits::target_bytes_max`] bytes. It may have
+    /// any bytes but blanks and ends of lines.
+    pub target: &'a [u8],
+    /// The version, such as `HTTP/3.0`; empty if it is missing or malformed.
+    pub version: &'a [u8],
+}
+
+/// Finds the parts of the request line at the start of `input`, which [`parse`] has refused, or of which it needs more. This
+/// is for logs only: no part was checked. Returns `None` if the bytes do not begin with a method.
+#[must_use]
+pub fn sketch<'a>(input: &'a [u8], limits: &Limits) -> Option<Sketch<'a>> {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let start = input.iter().position(|byte| !is_end(byte))?;
+    let line = &input[start..];
+    let line = &line[..line.iter().position(is_end).unwrap_or(line.len())];
+    let method_len = bytes::skip(line, 0, TOKEN);
+    if method_len > METHOD_BYTES_MAX {
+        return Some(Sketch { method: &line[..METHOD_BYTES_MAX], ..Sketch::default() });
+    }
+    // Without the blank the rest of the method may be missing.
+    let rest = line[method_len..].strip_prefix(b" ").filter(|_| method_len > 0)?;
+    let version = rest.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    let has_version = matches!(
+        version,
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit()
+    );
+    let target = match has_version {
+        true => &rest[..rest.len() - version.len()],
+        false => rest,
+    };
+    let target = &target[..bytes::find(target, b' ')];
+    Some(Sketch {
+        method: &line[..method_len],
+        target: &target[..target.len().min(limits.target_bytes_max)],
+        version: if has_version { version } else { b"" },
+    })
+}
+
 /// The request line, and the position of its end.
 struct RequestLine<'a> {
     method: Method<'a>,

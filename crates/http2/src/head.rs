@@ -69,10 +69,17 @@ pub(crate) struct Found {
 #[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 pub(crate) enum Verdict {
     Request(Found),
-    /// The request is answered with a status. True if its method is HEAD.
-    Rejected(Reject, bool),
+    /// The request is answered with a status. The positions of its method and its path, as far as they have come.
+    Rejected(Reject, Outline),
     /// The stream is reset with PROTOCOL_ERROR.
     Malformed(&'static str),
+}
+
+/// The positions of the parts of a rejected request that logs show.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outline {
+    pub(crate) method: Range<usize>,
+    pub(crate) path: Range<usize>,
 }
 
 /// The pseudo-fields (RFC 9113 §8.3.1, RFC 8441 §4), as positions of their values.
@@ -239,14 +246,14 @@ impl<'l> Collector<'l> {
         }
         let lines_at = self.lines_at.unwrap_or(text.len());
         let is_long = text.len() - lines_at > self.limits.head_bytes_max;
-        let is_head = self.pseudo.method.clone().is_some_and(|method| &text[method] == b"HEAD");
         if is_cut || is_long || self.lines > self.limits.fields_max {
             let reason = if self.lines > self.limits.fields_max {
                 "too many fields"
             } else {
                 "a head that is too long"
             };
-            return Verdict::Rejected(Reject::new(Status::HeaderFieldsTooLarge, reason), is_head);
+            let reject = Reject::new(Status::HeaderFieldsTooLarge, reason);
+            return Verdict::Rejected(reject, self.outline(text));
         }
         if self.is_scattered {
             self.gather_cookie(text, lines_at);
@@ -254,10 +261,24 @@ impl<'l> Collector<'l> {
         match self.request(text, lines_at, has_ended) {
             Err(fault) => Verdict::Malformed(fault),
             Ok(found) => match self.reject {
-                Some(reject) => Verdict::Rejected(reject, is_head),
+                Some(reject) => Verdict::Rejected(reject, self.outline(text)),
                 None => Verdict::Request(found),
             },
         }
+    }
+
+    /// The parts of a rejected request that are known, without a method or a path that no request may have.
+    fn outline(&self, text: &[u8]) -> Outline {
+        let limits = self.limits;
+        let Pseudo { method, path, .. } = self.pseudo.clone();
+        let is_token =
+            |place: &Range<usize>| bytes::skip(&text[place.clone()], 0, TOKEN) == place.len();
+        let method = method.filter(is_token).unwrap_or_default();
+        let path = path.filter(|place| text[place.clone()].iter().all(is_path_byte));
+        let path = path.unwrap_or_default();
+        let end = |place: &Range<usize>, most: usize| place.end.min(place.start + most);
+        let method = method.start..end(&method, METHOD_BYTES_MAX);
+        Outline { path: path.start..end(&path, limits.target_bytes_max), method }
     }
 
     /// Joins crumbs between which there are other lines.
@@ -388,7 +409,6 @@ impl<'l> Collector<'l> {
         if path.first() != Some(&b'/') {
             return Err("a :path that does not begin with a slash");
         }
-        let is_path_byte = |byte: &u8| !byte.is_ascii() || bytes::is(*byte, QUERY);
         if !path.iter().all(is_path_byte) {
             return Err("a :path with a character that no path may have");
         }
@@ -443,6 +463,11 @@ impl Found {
             has_ended: self.has_ended,
         }
     }
+}
+
+/// Returns true for bytes that a path with its query may have. Bytes outside ASCII count as escaped.
+fn is_path_byte(byte: &u8) -> bool {
+    !byte.is_ascii() || bytes::is(*byte, QUERY)
 }
 
 #[cfg(test)]

@@ -99,8 +99,10 @@ pub enum Event<'a> {
         stream: u32,
         /// The status and the reason.
         reject: Reject,
-        /// True if the response has no content, because the method is HEAD.
-        is_head: bool,
+        /// The method, for the log; empty if it is unknown. The response has no content if it is `HEAD`.
+        method: &'a [u8],
+        /// The path with its query, for the log; empty if it is unknown. It may be cut.
+        path: &'a [u8],
     },
     /// A part of the content of a request, at least one byte. Call [`handle_taken`](Connection::handle_taken) when it
     /// needs no more memory.

@@ -99,6 +99,34 @@ pub struct Text {
     id: usize,
 }
 
+/// The request line of a request that was refused before it was read, as far as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct Sketch {
+    /// The parts with blanks between them; empty if nothing is known.
+    line: Vec<u8>,
+    method: usize,
+    path: usize,
+}
+
+impl Sketch {
+    /// Takes the parts that are known; others are empty. Without a method nothing is known.
+    #[must_use]
+    pub fn new(method: &[u8], target: &[u8], version: &[u8]) -> Self {
+        if method.is_empty() {
+            return Self::default();
+        }
+        let all = [method, target, version];
+        let known: Vec<_> = all.into_iter().filter(|part| !part.is_empty()).collect();
+        let path = target.iter().position(|byte| *byte == b'?').unwrap_or(target.len());
+        Self { line: known.join(&b' '), method: method.len(), path }
+    }
+
+    /// Bytes of memory beside its own.
+    pub(crate) fn memory(&self) -> usize {
+        self.line.capacity()
+    }
+}
+
 /// The facts that a log shows beside the usual ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
@@ -199,6 +227,13 @@ impl Record {
         Box::new(record)
     }
 
+    /// Takes the request line of a request that has no head.
+    pub(crate) fn set_line(&mut self, sketch: &Sketch) {
+        if self.recording.log.is_some() && !sketch.line.is_empty() {
+            self.text = Text::of_sketch(sketch);
+        }
+    }
+
     /// Adds bytes of a body whose length its head does not announce.
     pub fn add_body(&mut self, bytes: u64) {
         // Without a log the bytes of a request are not counted.
@@ -272,6 +307,14 @@ impl Text {
         Self { bytes, request, referer, method, path, user_agent, host, id }
     }
 
+    fn of_sketch(Sketch { line, method, path }: &Sketch) -> Self {
+        let (bytes, end) = (line.clone(), line.len());
+        let start = (method + 1).min(end);
+        let path = start..start + path;
+        let (referer, user_agent, host, id) = (end, end, end, end);
+        Self { bytes, request: end, referer, method: *method, path, user_agent, host, id }
+    }
+
     /// The request line; `-` for bytes that were no request.
     pub fn request(&self) -> &[u8] {
         &self.bytes[..self.request]
@@ -321,9 +364,9 @@ impl Text {
 
     /// The version of HTTP; empty for bytes that were no request.
     pub fn version(&self) -> &[u8] {
-        let request = self.request();
-        let at = request.iter().rposition(|byte| *byte == b' ');
-        at.map_or(b"", |at| &request[at + 1..])
+        let last = self.request().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+        // A request that was refused may have none.
+        if last.starts_with(b"HTTP/") { last } else { b"" }
     }
 }
 
@@ -401,6 +444,19 @@ mod tests {
         let hosted = text(Target::Origin { path: b"/", query: None }, Some(b"a:80"));
         assert_eq!((hosted.query(), hosted.host()), (&b""[..], &b"a:80"[..]));
         assert_eq!((hosted.given_id(), hosted.trace()), (&b""[..], &b""[..]));
+        for (parts, line, query) in [
+            (["GET", "/a?b=c", "HTTP/3.0"], "GET /a?b=c HTTP/3.0", "b=c"),
+            (["GET", "/a?b", ""], "GET /a?b", "b"),
+            (["GET", "", "HTTP/1.1"], "GET HTTP/1.1", ""),
+            (["GET", "", ""], "GET", ""),
+        ] {
+            let [method, target, version] = parts.map(str::as_bytes);
+            let text = Text::of_sketch(&Sketch::new(method, target, version));
+            assert_eq!((text.request(), text.method()), (line.as_bytes(), method));
+            let path = target.split(|byte| *byte == b'?').next().unwrap();
+            assert_eq!((text.path(), text.version()), (path, version), "{line}");
+            assert_eq!((text.query(), text.user_agent()), (query.as_bytes(), &b""[..]), "{line}");
+        }
         let none = Text::new(None, More::Untrusted, true);
         assert_eq!((none.request(), none.method(), none.path()), (&b"-"[..], &b""[..], &b""[..]));
         assert_eq!((none.referer(), none.user_agent()), (&b""[..], &b""[..]));

@@ -554,3 +554,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_parts_of_a_request_line_are_made_out_in_bytes_that_are_refused() {
+    let limits = Limits { target_bytes_max: 10, ..Limits::DEFAULT };
+    for (input, expected) in [
+        // Whole requests.
+        ("GET /a?b HTTP/1.1\r\nExpect: tea\r\n\r\n", Some(("GET", "/a?b", "HTTP/1.1"))),
+        ("\r\nBREW / HTTP/1.0\r\n", Some(("BREW", "/", "HTTP/1.0"))),
+        ("GET / HTTP/3.0\r\n", Some(("GET", "/", "HTTP/3.0"))),
+        // Parts.
+        ("GET /a", Some(("GET", "/a", ""))),
+        ("GET ", Some(("GET", "", ""))),
+        ("GET / HT", Some(("GET", "/", ""))),
+        ("GET / HTTP/1.1", Some(("GET", "/", "HTTP/1.1"))),
+        ("GE", None),
+        ("", None),
+        ("\r\n", None),
+        // Malformed ones.
+        ("GET /a b HTTP/1.1\r\n", Some(("GET", "/a", "HTTP/1.1"))),
+        ("GET  / HTTP/1.1\n", Some(("GET", "", "HTTP/1.1"))),
+        ("GET HTTP/1.1\r\n", Some(("GET", "", "HTTP/1.1"))),
+        ("GET /a\tb http/1.1\r\n", Some(("GET", "/a\tb", ""))),
+        (" / HTTP/1.1\r\n", None),
+        ("{\"a\": 1}\r\n", None),
+        ("\u{16}\u{3}\u{1} a", None),
+        // Long ones.
+        ("GET /234567890123 HTTP/1.1\r\n", Some(("GET", "/234567890"[..10].as_ref(), "HTTP/1.1"))),
+        (&"M".repeat(40), Some((&"M".repeat(METHOD_BYTES_MAX)[..], "", ""))),
+    ] {
+        let found = sketch(input.as_bytes(), &limits);
+        let expected = expected.map(|(method, target, version): (&str, &str, &str)| Sketch {
+            method: method.as_bytes(),
+            target: target.as_bytes(),
+            version: version.as_bytes(),
+        });
+        assert_eq!(found, expected, "{input:?}");
+    }
+}

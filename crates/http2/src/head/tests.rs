@@ -233,11 +233,34 @@ fn long_heads_are_answered() {
     let mut text = Vec::new();
     let mut collector = Collector::new(&limits, false);
     push(&mut collector, &mut text, &[(":method", "HEAD")]);
-    let verdict = collector.finish(&mut text, true, true);
-    assert!(matches!(
-        verdict,
-        Verdict::Rejected(Reject { status: Status::HeaderFieldsTooLarge, .. }, true)
-    ));
+    let Verdict::Rejected(reject, outline) = collector.finish(&mut text, true, true) else {
+        panic!("it is accepted")
+    };
+    assert_eq!(reject.status, Status::HeaderFieldsTooLarge);
+    assert_eq!((&text[outline.method], &text[outline.path]), (&b"HEAD"[..], &b""[..]));
+}
+
+#[test]
+fn the_parts_of_a_rejected_request_that_are_known_are_told() {
+    let limits = Limits { target_bytes_max: 10, ..Limits::DEFAULT };
+    for (method, path, is_cut, expected) in [
+        ("GET", "/a?b", true, ("GET", "/a?b")),
+        ("GET", "/a b", true, ("GET", "")),
+        ("G T", "/a", true, ("", "/a")),
+        ("GET", "/1234567890", false, ("GET", "/123456789")),
+        (&"M".repeat(40), "/", false, (&"M".repeat(METHOD_BYTES_MAX)[..], "/")),
+    ] {
+        let mut text = Vec::new();
+        let mut collector = Collector::new(&limits, false);
+        let rest = [(":path", path), (":scheme", "http"), (":authority", "h")];
+        push(&mut collector, &mut text, &[(":method", method)]);
+        push(&mut collector, &mut text, &rest);
+        let Verdict::Rejected(_, outline) = collector.finish(&mut text, is_cut, true) else {
+            panic!("{method} {path} is accepted")
+        };
+        let found = (&text[outline.method], &text[outline.path]);
+        assert_eq!(found, (expected.0.as_bytes(), expected.1.as_bytes()));
+    }
 }
 
 #[test]

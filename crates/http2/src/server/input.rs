@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use http::{Fields, Framing};
+use http::{Fields, Framing, Reject};
 
 use super::{Connection, DRAIN_PING, Draining, Event};
 use crate::fault::{Attack, ErrorCode, Fault};
@@ -71,6 +71,8 @@ enum Said {
     Plain(Event<'static>),
     /// The request is in the text.
     Request(u32, head::Found),
+    /// The parts of the request that are known are in the text.
+    Rejected(u32, Reject, head::Outline),
     /// The bytes are those that the step took.
     Body(u32),
     /// The trailers are in the text.
@@ -119,6 +121,9 @@ impl Connection {
             let event = match said {
                 Said::Plain(event) => event,
                 Said::Body(stream) => Event::Body { stream, bytes },
+                Said::Rejected(stream, reject, head::Outline { method, path }) => {
+                    Event::Rejected { stream, reject, method: &text[method], path: &text[path] }
+                }
                 Said::Trailers(stream) => Event::End { stream, trailers: Fields::new(text) },
                 Said::Request(stream, found) => {
                     let wish = self.take_early(stream).unwrap_or(found.wish);
@@ -328,9 +333,9 @@ impl Connection {
                 self.reset_for(stream, ErrorCode::Protocol, reason, now)?;
                 return Ok(Some(Said::Plain(Event::Malformed { stream, reason })));
             }
-            Verdict::Rejected(reject, is_head) => {
+            Verdict::Rejected(reject, outline) => {
                 self.open(stream, has_ended, None);
-                Said::Plain(Event::Rejected { stream, reject, is_head })
+                Said::Rejected(stream, reject, outline)
             }
             Verdict::Request(found) => {
                 let announced = match found.framing {

@@ -328,11 +328,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             shell.cx.stats.header_timeouts += 1;
             return end(shell, Why::TimedOut);
         }
-        let mut work = self.work.as_mut().map(|work| &mut work.session);
+        let (mut work, unread) = match &mut self.work {
+            Some(work) => (Some(&mut work.session), &work.input[..]),
+            None => (None, &[][..]),
+        };
         let nothing = OutQ::new();
         let queue = work.as_mut().map_or(&nothing, |work| work.queue());
         let acknowledged = self.transport.acknowledged(&shell.ring, queue);
-        let next = self.session.handle_deadline(work, &mut shell.cx, acknowledged);
+        let next = self.session.handle_deadline(work, &mut shell.cx, acknowledged, unread);
         self.follow(tools, next)
     }
 

@@ -8,12 +8,13 @@ use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::{Pid, kill_process};
+use testkit::http2::{Http2, pseudo};
 use testkit::{Address, Client, Content, Server, Signal, Tree, skip};
 
 use super::outcome;
 use crate::common::{
-    SAMUM, SOON, ask, ask_on, command, connect, make_fifo, on_both_drivers, request, serve, text,
-    wait_until,
+    SAMUM, SOON, ask, ask_on, command, connect, make_fifo, on_both_drivers,
+    on_both_drivers_at_once, request, serve, serve_config, tcp_address, text, wait_until,
 };
 
 /// Splits a line in common or combined format at blanks, brackets and quotes.
@@ -473,5 +474,113 @@ fn a_blocked_pipe_does_not_block_the_shutdown() {
         assert!(
             server.stderr().iter().any(|line| line.contains("lines of the access log are lost"))
         );
+    });
+}
+
+/// The parts of lines in JSON: the status, the method, the path, the version and the request line.
+fn known(line: &str) -> [String; 5] {
+    ["status", "method", "path", "version", "request"].map(|name| {
+        let (_, rest) = line.split_once(&format!("\"{name}\":")).expect(line);
+        let rest = rest.strip_prefix('"').unwrap_or(rest);
+        let end = rest.find(['"', ',', '}']).expect(line);
+        rest[..end].to_owned()
+    })
+}
+
+#[test]
+fn requests_that_are_refused_while_they_are_read_have_the_parts_that_are_known() {
+    on_both_drivers_at_once(|driver| {
+        let (tree, logs) = (tree(), Tree::new());
+        let log = logs.path().join("access.log");
+        let keys = format!(
+            "[server]\ndriver = '{driver}'\nthreads = 1\ntimeout-header = 1\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\nlog = {{ file = '{}', format = 'json' }}\n\
+             [[site.route]]\nfiles = '.'\n\
+             [[site.route]]\npath = '/api/'\nproxy = 'http://127.0.0.1:1'\nmax-body = 3\n",
+            text(&log)
+        );
+        let server = serve_config(&tree, &keys);
+        let long = "a".repeat(20_000);
+        let many = "A: b\r\n".repeat(1000);
+        let method = "M".repeat(40);
+        let cases = [
+            ("GET /a?b HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n", "417", "GET", "/a", "HTTP/1.1"),
+            ("GET /a HTTP/1.1\r\nHost: h\r\nA B: c\r\n\r\n", "400", "GET", "/a", "HTTP/1.1"),
+            ("GET /a HTTP/1.1\r\n\r\n", "400", "GET", "/a", "HTTP/1.1"),
+            ("GET /a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400", "GET", "/a", "HTTP/1.1"),
+            ("GET /a b HTTP/1.1\r\n", "400", "GET", "/a", "HTTP/1.1"),
+            ("GET a HTTP/1.1\r\n", "400", "GET", "a", "HTTP/1.1"),
+            ("GET /a HTTP/3.0\r\n\r\n", "505", "GET", "/a", "HTTP/3.0"),
+            ("GET /a FTP/1.1\r\n\r\n", "400", "GET", "/a", ""),
+            (
+                &format!("GET /{long} HTTP/1.1\r\n"),
+                "414",
+                "GET",
+                &format!("/{}", &long[..8191]),
+                "HTTP/1.1",
+            ),
+            (&format!("POST /a HTTP/1.1\r\n{many}\r\n"), "431", "POST", "/a", "HTTP/1.1"),
+            (&format!("{method} / HTTP/1.1\r\n"), "501", &method[..32], "", ""),
+            (
+                "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: x, chunked\r\n\r\n",
+                "501",
+                "POST",
+                "/a",
+                "HTTP/1.1",
+            ),
+            // It is too slow.
+            ("GET /a HTTP/1.1\r\nHost", "408", "GET", "/a", "HTTP/1.1"),
+            ("GET /a", "408", "GET", "/a", ""),
+            // It is no request.
+            ("\u{1} \u{2}\r\n", "400", "", "", ""),
+            // Its head was read.
+            (
+                "POST /api/a HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n",
+                "413",
+                "POST",
+                "/api/a",
+                "HTTP/1.1",
+            ),
+            ("BREW /a HTTP/1.1\r\nHost: h\r\n\r\n", "501", "BREW", "/a", "HTTP/1.1"),
+        ];
+        let mut count = 0;
+        let mut next = || {
+            count += 1;
+            let mut lines = Vec::new();
+            let has_it = wait_until(SOON, || {
+                let all = fs::read_to_string(&log).unwrap();
+                lines = all.lines().map(str::to_owned).collect();
+                lines.len() >= count
+            });
+            assert!(has_it && lines.len() == count, "{count}: {lines:?}");
+            known(&lines[count - 1])
+        };
+        for (bytes, status, method, path, version) in cases {
+            let mut client = connect(&server);
+            client.send(bytes).unwrap();
+            let shown = bytes.get(..60).unwrap_or(bytes);
+            assert_eq!(client.response().expect(shown).status.to_string(), status, "{shown:?}");
+            let [found @ .., line] = next();
+            assert_eq!(found, [status, method, path, version], "{shown:?}");
+            let is_whole = line.starts_with(method) && line.ends_with(version);
+            assert!(is_whole && !line.is_empty(), "{line}");
+        }
+        // A refusal that waits for the response before it.
+        let mut client = connect(&server);
+        client.send("GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/9.0\r\n\r\n").unwrap();
+        assert_eq!((client.response().unwrap().status, next()[2].as_str()), (200, "/a.txt"));
+        assert_eq!((client.response().unwrap().status, next()[2].as_str()), (505, "/b"));
+        for (fields, status, method, path) in [
+            (vec![("expect", "tea")], "417", "GET", "/a"),
+            (vec![("x", &long[..])], "431", "GET", "/a"),
+        ] {
+            let mut client = Http2::connect(tcp_address(&server)).unwrap();
+            let head = pseudo("GET", "/a?b").into_iter().chain(fields);
+            let stream = client.request(head, true).unwrap();
+            assert_eq!(client.reply(stream).unwrap().status.to_string(), status);
+            let [found @ .., line] = next();
+            assert_eq!(found, [status, method, path, "HTTP/2.0"]);
+            assert_eq!(line, "GET /a?b HTTP/2.0");
+        }
     });
 }

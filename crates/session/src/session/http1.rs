@@ -43,7 +43,7 @@ use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unan
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
-use exchange::{Asked, Exchange, Lookup};
+use exchange::{Asked, Exchange, Known, Lookup};
 pub(in crate::session) use work::Work;
 
 /// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
@@ -181,7 +181,8 @@ impl Session for Http1 {
                 Event::Partial => {
                     if was_idle && bytes.len() - at > INPUT_BYTES_MAX && cx.budget.is_spent() {
                         let reason = "its head is long, and there is no memory for the rest of it";
-                        self.refuse(work, cx, Reject::new(Status::ServiceUnavailable, reason));
+                        let reject = Reject::new(Status::ServiceUnavailable, reason);
+                        self.refuse(work, cx, reject, &bytes[at..]);
                     }
                     break;
                 }
@@ -217,7 +218,8 @@ impl Session for Http1 {
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
                     let refused = &bytes[at - *taken..at];
                     if !(was_idle && self.refuse_protocol(work, cx, refused)) {
-                        self.refuse(work, cx, *reject);
+                        let unread = if was_idle { refused } else { &[] };
+                        self.refuse(work, cx, *reject, unread);
                     }
                 }
                 // The faulty body belongs to a request that has been answered already.
@@ -457,6 +459,7 @@ impl Session for Http1 {
         mut work: Option<&mut Work>,
         cx: &mut Context,
         acknowledged: i64,
+        unread: &[u8],
     ) -> Next {
         let wait = match self.phase {
             Phase::Open(wait) | Phase::Last(wait) => wait,
@@ -520,7 +523,8 @@ impl Session for Http1 {
                     // closed.
                     Some(work) if work.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
-                        self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
+                        let reject = Reject { status: Status::RequestTimeout, reason };
+                        self.refuse(work, cx, reject, unread);
                         Next::Pump
                     }
                     _ => Next::Close(Why::TimedOut),
@@ -745,7 +749,7 @@ impl Http1 {
             && let Some(consumer) = requests.consumer(number, &request.head)
             && let Err(reject) = self.accept_body(work, request, consumer)
         {
-            let refused = Some((request.head.to_owned(), work.asked));
+            let refused = Known::Request(request.head.to_owned(), work.asked);
             return self.refuse_request(work, requests.cx(), reject, refused);
         }
         requests.handle_request(self, work, number, &request.head, work.is_next());

@@ -440,6 +440,7 @@ impl Session for Http2 {
         work: Option<&mut Work>,
         cx: &mut Context,
         acknowledged: i64,
+        _unread: &[u8],
     ) -> Next {
         self.expire(work, cx, acknowledged)
     }

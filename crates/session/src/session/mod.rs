@@ -177,11 +177,13 @@ pub trait Session: core::fmt::Debug + Sized {
     fn deadline(&self, cx: &Context) -> Option<Time>;
 
     /// Acts because the deadline has passed. `acknowledged` is the number of bytes of the stream that the peer has.
+    /// `unread` has the bytes of the peer that the session has not taken yet.
     fn handle_deadline(
         &mut self,
         work: Option<&mut Self::Work>,
         cx: &mut Context,
         acknowledged: i64,
+        unread: &[u8],
     ) -> Next;
 
     /// Takes no more requests. The connection is closed once the requests that were taken are answered, at once if

@@ -9,6 +9,7 @@ use crate::fields;
 use crate::forwarded::Scheme;
 use crate::handler::Response;
 use crate::page;
+use crate::record::Sketch;
 
 /// The place where a connection comes from, as far as the connection tells.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +20,19 @@ pub(super) struct Place {
     pub(super) scheme: Scheme,
     /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     pub(super) client: Option<Option<IpAddr>>,
+}
+
+/// Makes the response to a request that was refused before it was read, and passes it on. The log shows its sketch.
+pub(super) fn make_unread(
+    cx: &mut Context,
+    place: Place,
+    reject: Reject,
+    sketch: Sketch,
+    respond: impl FnOnce(&mut Context, Response<'_>),
+) {
+    cx.sketch = sketch;
+    make(cx, place, reject, None, respond);
+    cx.sketch = Sketch::default();
 }
 
 /// Makes the response to a refused request, and passes it on. A malformed request has no head.

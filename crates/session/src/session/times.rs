@@ -54,6 +54,9 @@ impl Times {
         let mut record = Record::with(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
         record.ticket = ticket;
+        if head.is_none() {
+            record.set_line(&cx.sketch);
+        }
         record.add_body(self.body_bytes);
         Some(record)
     }

@@ -250,8 +250,11 @@ impl Session for Http {
         work: Option<&mut Work>,
         cx: &mut Context,
         acknowledged: i64,
+        unread: &[u8],
     ) -> Next {
-        with_any_work!(self, work => |session, work| session.handle_deadline(work, cx, acknowledged))
+        with_any_work!(self, work => |session, work| {
+            session.handle_deadline(work, cx, acknowledged, unread)
+        })
     }
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {

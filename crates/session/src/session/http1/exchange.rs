@@ -8,6 +8,7 @@ use ring::Time;
 use sendfile::Weight;
 
 use crate::handler::{AnswerSize, Search};
+use crate::record::Sketch;
 use crate::session::times::Times;
 
 /// The facts that HTTP/1 knows of a request beside its head.
@@ -41,8 +42,17 @@ impl Asked {
 pub(super) enum Exchange {
     /// No fault was found in the request so far.
     Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
-    /// The request was refused for this reason; with its head, unless the head was malformed.
-    Refused(Reject, Option<(HeadBuf, Asked)>),
+    /// The request was refused for this reason.
+    Refused(Reject, Known),
+}
+
+/// The parts of a refused request that are known.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// All.
+    Request(HeadBuf, Asked),
+    /// What could be made out of its first line, for the log: its head is malformed, or is not complete.
+    Line(Sketch),
 }
 
 /// The progress of the search for an answer.
@@ -209,10 +219,10 @@ impl Exchange {
     fn memory(&self) -> Weight {
         let mut memory = Weight { own: size_of::<Self>() as u64, shared: 0 };
         match self {
-            Self::Asked { head, .. } | Self::Refused(_, Some((head, _))) => {
+            Self::Asked { head, .. } | Self::Refused(_, Known::Request(head, _)) => {
                 memory.own += head.memory() as u64;
             }
-            Self::Refused(_, None) => {}
+            Self::Refused(_, Known::Line(sketch)) => memory.own += sketch.memory() as u64,
         }
         if let Self::Asked { lookup: Lookup::Found(size), .. } = self {
             memory.shared += size.shared;
@@ -239,7 +249,8 @@ impl Exchange {
     pub(super) fn into_request(self) -> Option<(HeadBuf, Asked)> {
         match self {
             Self::Asked { head, asked, .. } => Some((head, asked)),
-            Self::Refused(_, request) => request,
+            Self::Refused(_, Known::Request(head, asked)) => Some((head, asked)),
+            Self::Refused(_, Known::Line(_)) => None,
         }
     }
 }

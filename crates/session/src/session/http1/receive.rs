@@ -119,7 +119,7 @@ impl Http1 {
         self.take_no_more();
         if work.body_is_outstanding() {
             match refusal {
-                Some(reject) => return self.refuse(work, cx, reject),
+                Some(reject) => return self.refuse(work, cx, reject, &[]),
                 None => work.exchanges.break_off_last(),
             }
         } else if let Some(producing) = &mut work.producing {

@@ -1,24 +1,43 @@
 //! Requests that are refused before a handler has answered them.
 
-use http::{HeadBuf, Reject};
+use http::Reject;
 use sendfile::Piece;
 
 use super::Http1;
-use super::exchange::{Asked, Exchange};
+use super::exchange::{Exchange, Known};
 use super::work::Work;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
+use crate::record::Sketch;
 use crate::session::refusal;
 
 impl Http1 {
-    /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn.
+    /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn. `unread` has the
+    /// bytes that have come of the head, if the head is at fault.
     #[cold]
-    pub(super) fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+    pub(super) fn refuse(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        reject: Reject,
+        unread: &[u8],
+    ) {
         // The refusal replaces the answer to the request with the faulty body.
         let is_of_body = work.body_is_outstanding();
         let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
-        self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
+        let known = match request.and_then(Exchange::into_request) {
+            Some((head, asked)) => Known::Request(head, asked),
+            None => {
+                let limits = &cx.tuning.request_limits;
+                let found = http1::sketch(unread, limits).filter(|_| cx.logs && !is_of_body);
+                let sketch = |http1::Sketch { method, target, version }| {
+                    Sketch::new(method, target, version)
+                };
+                Known::Line(found.map(sketch).unwrap_or_default())
+            }
+        };
+        self.refuse_request(work, cx, reject, known);
     }
 
     /// Refuses the first bytes of a connection if they are of another protocol that has a refusal of its own. Returns
@@ -58,14 +77,14 @@ impl Http1 {
         work: &mut Work,
         cx: &mut Context,
         reject: Reject,
-        request: Option<(HeadBuf, Asked)>,
+        known: Known,
     ) {
         self.take_no_more();
         work.incoming = None;
         if work.exchanges.is_empty() && work.producing.is_none() {
-            self.respond_to_refused(work, cx, reject, request);
+            self.respond_to_refused(work, cx, reject, known);
         } else {
-            work.exchanges.push_back(Exchange::Refused(reject, request));
+            work.exchanges.push_back(Exchange::Refused(reject, known));
         }
     }
 
@@ -74,13 +93,16 @@ impl Http1 {
         work: &mut Work,
         cx: &mut Context,
         reject: Reject,
-        request: Option<(HeadBuf, Asked)>,
+        known: Known,
     ) {
         let origin = work.place();
-        let Some((head, asked)) = request else {
-            return refusal::make(cx, origin, reject, None, |cx, mut response| {
-                work.begin_response(cx, None, &mut response, true);
-            });
+        let (head, asked) = match known {
+            Known::Request(head, asked) => (head, asked),
+            Known::Line(sketch) => {
+                return refusal::make_unread(cx, origin, reject, sketch, |cx, mut response| {
+                    work.begin_response(cx, None, &mut response, true);
+                });
+            }
         };
         let head = &head.as_head();
         work.asked = asked;

@@ -20,7 +20,7 @@ use crate::fields::HSTS;
 use crate::files::{FileSet, Whole};
 use crate::forwarded::Scheme;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
-use crate::record::Recording;
+use crate::record::{Recording, Sketch};
 use crate::session::framing::BodyFraming;
 use config::Tuning;
 
@@ -158,7 +158,8 @@ fn last_waiting_for_peer() -> State {
     unsent(state(Phase::Last(Wait::Peer(START))))
 }
 fn refused() -> Exchange {
-    Exchange::Refused(Reject { status: Status::BadRequest, reason: "it is garbage" }, None)
+    let reject = Reject { status: Status::BadRequest, reason: "it is garbage" };
+    Exchange::Refused(reject, Known::Line(Sketch::default()))
 }
 /// A refusal waits for the answer to the request in front of it.
 fn last_with_refused() -> State {
@@ -266,7 +267,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
         On::Failed => progress(work, Progress::Failed(SHORT), 0, false),
         On::Deadline(acknowledged) => {
             cx.tick(session.deadline(cx).unwrap_or(START + Duration::from_secs(100)), || (0, 0));
-            session.handle_deadline(Some(work), cx, acknowledged)
+            session.handle_deadline(Some(work), cx, acknowledged, b"")
         }
         On::Shutdown => session.handle_shutdown(Some(work)),
     })
@@ -1219,7 +1220,7 @@ impl<'a> Rig<'a> {
                 let acknowledged = self.acknowledged();
                 let work = has_work(&self.work, self).then_some(());
                 let work = work.map(|()| &mut self.work);
-                let next = self.session.handle_deadline(work, &mut self.cx, acknowledged);
+                let next = self.session.handle_deadline(work, &mut self.cx, acknowledged, b"");
                 self.follow(next);
             }
             Do::Eof => {

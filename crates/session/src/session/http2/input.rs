@@ -12,7 +12,7 @@ use super::work::{DROPPED_BYTES_MAX, HELD_BYTES_MAX, Work};
 use super::{Http2, clock, limits};
 use crate::context::Context;
 use crate::handler::Consumer;
-use crate::record::Cut;
+use crate::record::{Cut, Sketch};
 use crate::session::Requests;
 use crate::session::escaped::Escaped;
 use crate::session::refusal;
@@ -69,10 +69,15 @@ impl Http2 {
                     self.handle_request(work, requests, &request);
                 }
             }
-            Event::Rejected { stream, reject, is_head } => {
+            Event::Rejected { stream, reject, method, path } => {
                 let cx = requests.cx();
                 if self.begin_request(work, cx, stream, http2::priority::Wish::NONE) {
-                    refusal::make(cx, work.place, reject, None, |cx, response| {
+                    let sketch = match cx.logs {
+                        true => Sketch::new(method, path, b"HTTP/2.0"),
+                        false => Sketch::default(),
+                    };
+                    refusal::make_unread(cx, work.place, reject, sketch, |cx, response| {
+                        let is_head = method == b"HEAD";
                         self.begin_response(work, cx, stream, None, is_head, response);
                     });
                 }
