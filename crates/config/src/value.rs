@@ -599,9 +599,14 @@ pub(super) fn path(text: &str) -> Result<String, String> {
 
 /// Reads the path of a file that takes the place of an answer.
 pub(super) fn page(text: &str) -> Result<String, String> {
-    if text.starts_with("http://") || text.starts_with("https://") {
+    let is_url = text.split_once("://").is_some_and(|(scheme, _)| {
+        ["http", "https"].iter().any(|one| scheme.eq_ignore_ascii_case(one))
+    });
+    if is_url || text.starts_with("//") {
         return Err(
-            "expected the path of a file of this site, such as `/404.html`, and no URL".to_owned()
+            "expected the path of a file of this site, such as `/404.html`, and no URL: the file is sent with the status \
+             of the error (a route with `redirect` sends clients elsewhere)"
+                .to_owned(),
         );
     }
     if let Some(name) = text.strip_prefix('@') {

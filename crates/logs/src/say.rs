@@ -27,6 +27,17 @@ pub fn lines(about: &config::Message) -> Vec<u8> {
     if IS_JSON.load(Ordering::Relaxed) { message(&text) } else { format!("{text}\n").into_bytes() }
 }
 
+/// Does the same for a server: each line begins with its name, like its other messages.
+#[must_use]
+pub fn lines_of_server(about: &config::Message) -> Vec<u8> {
+    let text = about.to_string();
+    if IS_JSON.load(Ordering::Relaxed) {
+        message(&text)
+    } else {
+        text.lines().flat_map(message).collect()
+    }
+}
+
 /// Turns a message into a line, with its end.
 #[must_use]
 pub fn message(text: &str) -> Vec<u8> {
@@ -46,7 +57,7 @@ pub fn say(text: &str) {
 
 /// Writes a message about a configuration to standard error, in the same way.
 pub fn say_about(about: &config::Message) {
-    write(&lines(about));
+    write(&lines_of_server(about));
 }
 
 fn write(bytes: &[u8]) {

@@ -7,10 +7,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 use config::file::Errors;
 use config::{Message, reference};
+use logs::say;
 use samum::cli::{Cli, Command, Explain, Health, ManPage, Reload, Serve, StackArgs, Upgrade};
 use samum::explain::{Question, explain_file};
 use samum::upgrade::Origin;
 use samum::{cli, control_socket, preload, server};
+
+/// The sentence after the errors of a configuration.
+const NOT_USED: &str = "the configuration is not used, because of errors in it";
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -56,7 +60,7 @@ fn main() -> ExitCode {
             // An error in a file has several lines of text.
             for line in error.lines() {
                 // If standard error is closed, the exit code alone reports the error.
-                let _ = io::stderr().write_all(&logs::say::message(line));
+                let _ = io::stderr().write_all(&say::message(line));
             }
             ExitCode::FAILURE
         }
@@ -69,7 +73,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     match cli::answer(&arguments).filter(|_| is_error) {
         // If standard error is closed, the exit code alone reports the error.
-        Some(text) => drop(io::stderr().write_all(&logs::say::message(&text))),
+        Some(text) => drop(io::stderr().write_all(&say::message(&text))),
         None => drop(error.print()),
     }
     if is_error { ExitCode::from(2) } else { ExitCode::SUCCESS }
@@ -82,9 +86,10 @@ fn serve(arguments: Box<Serve>) -> Result<(), String> {
     let loaded = arguments.load().map_err(|errors| {
         let all: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
         origin.fail(&all.join("\n"));
-        explain(&errors)
+        tell(&errors.0, say::lines_of_server);
+        NOT_USED.to_owned()
     })?;
-    tell(&loaded.warnings);
+    tell(&loaded.warnings, say::lines_of_server);
     if arguments.config.is_none() {
         return server::run(&loaded.config, origin);
     }
@@ -108,7 +113,7 @@ fn explained(arguments: Explain) -> Result<(), String> {
 /// Checks a configuration file, and prints it unless only errors and warnings are wanted.
 fn check(file: &Path, is_quiet: bool) -> Result<(), String> {
     let checked = samum::check::check(file).map_err(|errors| explain(&errors))?;
-    tell(&checked.warnings);
+    tell(&checked.warnings, say::lines);
     if is_quiet {
         return Ok(());
     }
@@ -123,15 +128,15 @@ fn check(file: &Path, is_quiet: bool) -> Result<(), String> {
 
 /// Writes the errors of a configuration to standard error, and sums them up.
 fn explain(errors: &Errors) -> String {
-    tell(&errors.0);
-    "the configuration is not used, because of errors in it".to_owned()
+    tell(&errors.0, say::lines);
+    NOT_USED.to_owned()
 }
 
 /// Writes messages, whose text is safe for terminals, to standard error.
-fn tell(messages: &[Message]) {
+fn tell(messages: &[Message], lines: fn(&Message) -> Vec<u8>) {
     for message in messages {
         // If standard error is closed, the exit code alone reports the error.
-        let _ = io::stderr().write_all(&logs::say::lines(message));
+        let _ = io::stderr().write_all(&lines(message));
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::UNIX_EPOCH;
 
-use testkit::{Tree, skip};
+use testkit::{Server, Tree, skip};
 
 use crate::common::as_nobody;
 use crate::tls::Authority;
@@ -482,4 +482,29 @@ fn a_check_tells_of_pages_that_do_not_exist() {
     ] {
         assert_eq!(check(routes), "", "{routes}");
     }
+}
+
+#[test]
+fn what_a_server_says_about_its_file_begins_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let warned = "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = 'www'\n[[site.route]]\nfiles = 'www'\n";
+    let file = site(directory.path(), warned);
+    let mut command = Command::new(SAMUM);
+    let server = Server::spawn(command.args(["serve", "--config"]).arg(&file)).unwrap();
+    let said = server.stderr();
+    assert!(said.iter().all(|line| line.starts_with("samum: ")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("samum.toml:5:1: warning: ")), "{said:?}");
+    // A check says only where the mistake is.
+    let checked = samum(directory.path(), &["check", "samum.toml"]);
+    assert!(text(&checked.stderr).starts_with("samum.toml:5:1: warning: "));
+    fs::write(
+        &file,
+        "[[site]]\nlisten = ['127.0.0.1:0']\nerrors = { 404 = 'HTTPS://a.example/x' }\n",
+    )
+    .unwrap();
+    let refused = samum(directory.path(), &["serve", "--config", "samum.toml"]);
+    let said = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.lines().all(|line| line.starts_with("samum: ")), "{said}");
+    assert!(said.contains("and no URL: the file is sent with the status of the error"), "{said}");
 }
