@@ -88,9 +88,19 @@ impl<R, W> Key<R, W> {
         if node.has_secrets() && node.is_secret() {
             notes.secrets.add_key(self.name);
         }
+        let errors = notes.count_errors();
         (self.read)(to, node, notes);
+        // The lines of nginx end so.
+        let is_line = node.as_text().is_some_and(|text| text.len() > 1 && text.ends_with(';'));
+        if is_line && notes.count_errors() == errors && !FREE_TEXTS.contains(&self.name) {
+            let text = "the `;` at the end is a part of the value: lines of TOML have none";
+            notes.warning(node.place, text);
+        }
     }
 }
+
+/// Keys whose values are any texts.
+const FREE_TEXTS: [&str; 2] = ["format", "text"];
 
 /// The facts about a key that its documentation has.
 #[derive(Clone, Copy, Debug)]

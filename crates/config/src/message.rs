@@ -159,6 +159,11 @@ impl Notes {
         }
     }
 
+    /// The number of errors so far.
+    pub(super) fn count_errors(&self) -> usize {
+        self.errors.notes.len() + self.errors.more
+    }
+
     /// The text of the first error, without its position.
     pub(super) fn first_error(&self) -> Option<&str> {
         self.errors.notes.first().map(|note| &*note.text)

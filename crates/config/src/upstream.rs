@@ -222,11 +222,14 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
     let with_tls = text.strip_prefix("https://");
     let Some(rest) = with_tls.or_else(|| text.strip_prefix("http://")) else {
         let hint = match text {
-            _ if is_path(text) => format!(": write \"unix:{text}\""),
+            _ if is_path(text) => format!(": write \"unix:{}\"", socket_of(text)),
             _ if !text.contains("://") && authority_of(text, 0).is_ok() => {
                 format!(": write \"http://{text}\"")
             }
-            _ => String::new(),
+            _ => match text.split_once("://") {
+                Some((scheme, rest)) => of_scheme(scheme, rest),
+                None => String::new(),
+            },
         };
         return Err(format!(
             "{text:?}: expected http://HOST:PORT, https://HOST:PORT or unix:PATH{hint}"
@@ -236,6 +239,9 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
         // nginx has the path of requests behind a second colon.
         let socket = path.split(':').next().unwrap_or_default();
         return Err(format!("{text:?}: write \"unix:{socket}\""));
+    }
+    if rest.contains(' ') {
+        return Err(format!("{text:?}: this is one server; several servers are a list"));
     }
     if rest.contains(['?', '#']) {
         return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
@@ -264,12 +270,38 @@ pub fn application(text: &str) -> Result<ServerUrl, String> {
         Some(path) => unix(path)?,
         None if is_path(text) => {
             return Err(format!(
-                "{text:?}: expected HOST:PORT or unix:PATH: write \"unix:{text}\""
+                "{text:?}: expected HOST:PORT or unix:PATH: write \"unix:{}\"",
+                socket_of(text)
             ));
         }
-        None => authority_of(text, 0)?,
+        None => {
+            if let Some((_, rest)) = text.split_once("://") {
+                let rest = rest.trim_end_matches('/');
+                let write =
+                    if rest.starts_with('/') { format!("unix:{rest}") } else { rest.to_owned() };
+                return Err(format!("{text:?}: an application has no scheme: write \"{write}\""));
+            }
+            authority_of(text, 0)?
+        }
     };
     Ok(ServerUrl { protocol: Protocol::Fastcgi, address, path: None })
+}
+
+/// The path of a socket, as Caddy writes it or without any prefix.
+fn socket_of(text: &str) -> &str {
+    text.strip_prefix("unix/").unwrap_or(text)
+}
+
+/// Says what to write instead of a scheme that no server here has.
+fn of_scheme(scheme: &str, rest: &str) -> String {
+    match scheme {
+        "ws" => format!(": write \"http://{rest}\", which is for WebSockets, too"),
+        "wss" => format!(": write \"https://{rest}\", which is for WebSockets, too"),
+        "fcgi" | "fastcgi" => format!(": write `fastcgi = \"{rest}\"`"),
+        "h2c" | "grpc" | "grpcs" | "h2" => ": servers are asked in HTTP/1.1".to_owned(),
+        "tcp" => format!(": write \"http://{rest}\""),
+        _ => String::new(),
+    }
 }
 
 /// Returns true if a text is rather the path of a socket than a host.

@@ -113,11 +113,45 @@ pub(super) fn choice_or<E: ValueEnum>(text: &str, other: &str) -> Result<E, Stri
     E::from_str(text, false).map_err(|_| {
         let names = names::<E>();
         let lower = text.to_ascii_lowercase();
+        let meant = MEANT
+            .iter()
+            .find(|(theirs, ours)| *theirs == lower && names.iter().any(|name| name == ours));
         let near = suggest::nearest(&lower, names.iter().map(String::as_str));
+        let near = meant.map(|(_, ours)| *ours).or(near);
         let advice = near.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        format!("expected {}{advice}", words::<E>(other))
+        // The word is a value of a field.
+        let is_field = ["public", "private", "max-age", "no-cache", "no-store"]
+            .iter()
+            .any(|word| lower.starts_with(word));
+        let of_field =
+            "; for `Cache-Control` write `headers = [{ set = { Cache-Control = \"…\" } }]`";
+        let of_field = if is_field { of_field } else { "" };
+        format!("expected {}{advice}{of_field}", words::<E>(other))
     })
 }
+
+/// Words of other servers, and the words of ours with the same meaning.
+const MEANT: &[(&str, &str)] = &[
+    ("all", "follow"),
+    ("first", "round-robin"),
+    ("force", "redirect"),
+    ("if_not_owner", "beneath"),
+    ("io_uring", "uring"),
+    ("ip_hash", "hash"),
+    ("least-time", "least"),
+    ("least_conn", "least"),
+    ("least_time", "least"),
+    ("leastconn", "least"),
+    ("off", "never"),
+    ("on", "redirect"),
+    ("only", "redirect"),
+    ("permanent", "redirect"),
+    ("redirect-permanent", "redirect"),
+    ("rr", "round-robin"),
+    ("source", "hash"),
+    ("uri_hash", "hash"),
+    ("weak", "stat"),
+];
 
 /// The words of an enum, and `other`, as the end of `expected …`.
 pub(super) fn words<E: ValueEnum>(other: &str) -> String {
@@ -135,6 +169,9 @@ fn names<E: ValueEnum>() -> Vec<String> {
     let values = E::value_variants().iter().filter_map(E::to_possible_value);
     values.map(|value| value.get_name().to_owned()).collect()
 }
+
+/// The names of formats behind the file of a log, as nginx and Apache have them.
+const FORMATS: [&str; 3] = [" combined", " common", " json"];
 
 /// Reads the destination of an access log: the path of a file, `-` or `none`.
 ///
@@ -154,9 +191,21 @@ pub fn log(text: &str) -> Result<String, String> {
         _ if text == "syslog" || text.starts_with("syslog:") => {
             "syslog is `log = { syslog = \"unix:/dev/log\" }` in a configuration file"
         }
+        "console" => "standard output is \"-\"",
+        "true" | "yes" | "on" => "a log has a file, or standard output, which is \"-\"",
+        _ if text.starts_with('|') => {
+            "no program takes the lines: a log has a file, or standard output, which is \"-\""
+        }
+        _ if FORMATS.iter().any(|format| text.ends_with(format)) => {
+            return Err(format!(
+                "the format of a log is a key: `log = {{ file = \"FILE\", format = \"{}\" }}`",
+                text.rsplit(' ').next().unwrap_or_default()
+            ));
+        }
         _ => return Ok(text.to_owned()),
     };
-    let file = if text.contains(':') { String::new() } else { format!("; \"./{text}\" is a file") };
+    let file =
+        if text.contains([':', '|']) { String::new() } else { format!("; \"./{text}\" is a file") };
     Err(format!("{instead}{file}"))
 }
 
@@ -208,7 +257,38 @@ pub fn address(text: &str) -> Result<Address, String> {
     if text.starts_with(['/', '.']) {
         return Err(format!("a Unix socket is unix:PATH: write \"unix:{text}\""));
     }
-    Err("expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned())
+    let expected = "expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH";
+    Err(match listen_of_others(text) {
+        Some(advice) => format!("{expected}; {advice}"),
+        None => expected.to_owned(),
+    })
+}
+
+/// Says what to write instead of an address with words of other servers; `None` for other texts.
+fn listen_of_others(text: &str) -> Option<String> {
+    let (first, words) = text.trim_end_matches(';').split_once(' ').unwrap_or((text, ""));
+    if let Some((scheme, _)) = text.split_once("://") {
+        return Some(match scheme {
+            "https" => {
+                "an address has no scheme: write `{ address = \"ADDRESS:PORT\", tls = true }`"
+                    .to_owned()
+            }
+            _ => "an address has no scheme".to_owned(),
+        });
+    }
+    let port = first.strip_prefix("*:").unwrap_or(first);
+    let shown = match port.parse::<u16>() {
+        Ok(port) => format!(":{port}"),
+        Err(_) if first.parse::<SocketAddr>().is_ok() => first.to_owned(),
+        Err(_) => return None,
+    };
+    let has = |word: &str| words.split_ascii_whitespace().any(|one| one == word);
+    let default = if has("default_server") { ", and `default = true` into the site" } else { "" };
+    if has("ssl") || has("quic") {
+        return Some(format!("write `{{ address = \"{shown}\", tls = true }}`{default}"));
+    }
+    let is_other = first != text || first.starts_with('*');
+    is_other.then(|| format!("write \"{shown}\"{default}"))
 }
 
 /// Reads `PATH[,mode=OCTAL][,owner=[USER][:GROUP]]`. The path may have commas, but no `,word=`.
@@ -426,15 +506,30 @@ pub fn bytes_per_second(text: &str) -> Result<u64, String> {
 ///
 /// A sentence for the operator.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .strip_suffix('s')
-        .unwrap_or(text)
-        .parse()
-        .map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
+    let seconds: f64 = text.strip_suffix('s').unwrap_or(text).parse().map_err(|_| {
+        let whole = in_seconds(text).map(|seconds| format!("; write {seconds}"));
+        format!("expected seconds, such as 30 or 0.5{}", whole.unwrap_or_default())
+    })?;
     if !(0.1..=1e9).contains(&seconds) {
         return Err("expected from 0.1 to 1000000000 seconds".into());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A time with the units of other servers, such as `1h30m` or `500ms`, in seconds.
+fn in_seconds(text: &str) -> Option<f64> {
+    let (mut seconds, mut rest) = (0.0, text);
+    while !rest.is_empty() {
+        let unit = rest.find(|letter: char| !letter.is_ascii_digit())?;
+        let (number, behind) = rest.split_at(unit);
+        let end = behind.find(|letter: char| letter.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, next) = behind.split_at(end);
+        let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
+        let (_, factor) = units.into_iter().find(|(name, _)| *name == unit)?;
+        seconds += number.parse::<f64>().ok()? * factor;
+        rest = next;
+    }
+    Some(seconds).filter(|seconds| *seconds > 0.0)
 }
 
 /// Reads the time for which browsers are told to use TLS only: whole seconds, or days such as `180d`.
@@ -445,7 +540,13 @@ pub(super) fn days(text: &str) -> Result<Duration, String> {
     };
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number {
-        return Err("expected a time in days or whole seconds, such as 180d or 3600".to_owned());
+        let expected = "expected a time in days or whole seconds, such as 180d or 3600";
+        let advice = match text {
+            _ if text.starts_with("max-age=") => "; write the number alone",
+            "1y" => "; write 365d",
+            _ => "",
+        };
+        return Err(format!("{expected}{advice}"));
     }
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     match seconds.filter(|seconds| (1..=HSTS_SECONDS_MAX).contains(seconds)) {
@@ -461,7 +562,13 @@ pub(super) fn days(text: &str) -> Result<Duration, String> {
 ///
 /// A sentence for the operator.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    let wrong = || "expected a rate such as 100/s, 30/min or 100/s burst 200".to_owned();
+    let wrong = || {
+        let advice = rate_of_others(text).map(|rate| format!("; write \"{rate}\""));
+        format!(
+            "expected a rate such as 100/s, 30/min or 100/s burst 200{}",
+            advice.unwrap_or_default()
+        )
+    };
     let (rate, burst) = match text.split_once(" burst ") {
         Some((rate, burst)) => (rate.trim(), Some(burst.trim())),
         None => (text.trim(), None),
@@ -480,6 +587,27 @@ pub fn rate(text: &str) -> Result<Rate, String> {
         None => default,
     };
     Ok(Rate { per_second, burst })
+}
+
+/// A rate as nginx and others write it, such as `10r/s burst=20 nodelay` or `10/minute`, in our words.
+fn rate_of_others(text: &str) -> Option<String> {
+    let mut words = text.split_ascii_whitespace();
+    let first = words.next()?.trim_start_matches("rate=");
+    let (number, unit) = first.split_once('/')?;
+    let number = number.strip_suffix('r').unwrap_or(number);
+    number.parse::<u32>().ok()?;
+    let unit = match unit {
+        "s" | "sec" | "second" => "s",
+        "m" | "min" | "minute" => "min",
+        "h" | "hour" => "h",
+        _ => return None,
+    };
+    let burst = words.find_map(|word| word.strip_prefix("burst="));
+    let burst = burst.filter(|burst| burst.parse::<u32>().is_ok());
+    Some(match burst {
+        Some(burst) => format!("{number}/{unit} burst {burst}"),
+        None => format!("{number}/{unit}"),
+    })
 }
 
 /// The text of a rate.
@@ -609,6 +737,10 @@ pub(super) fn page(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
+    if let Some(behind) = text.strip_prefix('=') {
+        let path = behind.split(' ').find(|word| word.starts_with('/')).unwrap_or("/404.html");
+        return Err(format!("a page has the status of its error anyway; write `{path}`"));
+    }
     if let Some(name) = text.strip_prefix('@') {
         return Err(format!(
             "`@{name}` is a location of nginx; expected the path of a file of this site, such as `/404.html`"
@@ -701,7 +833,25 @@ const CAPTURES_MAX: usize = 9;
 pub(super) fn target(text: &str) -> Result<String, String> {
     let is_absolute = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
     if !is_absolute && (!text.starts_with('/') || text.starts_with("//")) {
-        return Err("expected a path such as `/new/`, or a URL with http:// or https://".to_owned());
+        let status = text.split(' ').next().filter(|word| word.parse::<u16>().is_ok());
+        let advice = match status {
+            Some(status) => {
+                format!("; the status is a key: `{{ to = \"TARGET\", status = {status} }}`")
+            }
+            None if text.contains(['$', '%', '{']) => {
+                "; a target has no variables but `$0`, `$1` and so on".to_owned()
+            }
+            None => String::new(),
+        };
+        return Err(format!(
+            "expected a path such as `/new/`, or a URL with http:// or https://{advice}"
+        ));
+    }
+    if let Some((to, word @ ("permanent" | "redirect" | "temporary" | "last" | "break"))) =
+        text.rsplit_once(' ')
+    {
+        let status = if word == "permanent" { 301 } else { 302 };
+        return Err(format!("the status is a key: write `{{ to = \"{to}\", status = {status} }}`"));
     }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(
@@ -736,8 +886,13 @@ pub(super) fn target(text: &str) -> Result<String, String> {
     while let Some((_, behind)) = rest.split_once('$') {
         let Some(next) = behind.chars().next().filter(|next| next.is_ascii_digit() || *next == '$')
         else {
-            let why = "`$` is followed by a digit; `$$` is the character itself";
-            return Err(no_variable(text, why));
+            let why = match placeholder::any(text) {
+                Some(variable) => format!(
+                    "a target has no variables such as {variable}, but `$0`, `$1` and so on; `$$` is the character itself"
+                ),
+                None => "`$` is followed by a digit; `$$` is the character itself".to_owned(),
+            };
+            return Err(no_variable(text, &why));
         };
         rest = &behind[next.len_utf8()..];
     }

@@ -499,8 +499,8 @@ fn mistakes_are_explained() {
         ),
         (
             routes("redirect = 'https://$host$request_uri'"),
-            "`$` is followed by a digit; `$$` is the character itself; to send clients to the same URL with `https` \
-             write `https = \"redirect\"` into [[site]]",
+            "a target has no variables such as `$host`, but `$0`, `$1` and so on; `$$` is the character itself; to send \
+             clients to the same URL with `https` write `https = \"redirect\"` into [[site]]",
         ),
         (
             routes("redirect = 'https://{host}{uri}'"),

@@ -51,6 +51,15 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               with the slash only if its route takes them (`proxy`, `fastcgi`, `cgi`, `redirect`, `status`).",
         read: |route, node, notes| {
             if let Some(path) = node.text(value::route_path, notes) {
+                let mut names = path.split('/').filter_map(|segment| segment.strip_prefix(':'));
+                if let Some(name) =
+                    names.find(|name| name.starts_with(|first: char| first.is_ascii_alphabetic()))
+                {
+                    let text = format!(
+                        "`:{name}` stands for itself: a path has no parameters, and `match` has `*` for any characters"
+                    );
+                    notes.warning(node.place, text);
+                }
                 route.path = (path, node.place);
             }
         },

@@ -12,7 +12,7 @@ use crate::draft::{Draft, Thing};
 use crate::message::{Notes, Span};
 use crate::node::Node;
 use crate::value::{self, quoted};
-use crate::{Capture, Confine, Congestion, ErrorFormat, Frames, Interface, Server};
+use crate::{Capture, Confine, Congestion, ErrorFormat, Frames, Interface, Server, rule};
 
 /// The keys of `[server]`.
 pub(super) const SERVER: &[Key<Draft, Server>] = &[
@@ -129,6 +129,12 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if the socket cannot be made there, a \
               message says so.",
         read: |draft, node, notes| {
+            if node.as_text().is_some_and(|text| text == "none" || rule::is_refusal(text)) {
+                return notes.error(
+                    node.place,
+                    "expected the path of a socket: leave the key out for the default",
+                );
+            }
             if let Some(path) = node.file(notes) {
                 draft.server_things.push((Thing::Control(path.clone()), node.place));
                 draft.server.control = Some(path);

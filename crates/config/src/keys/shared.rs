@@ -106,7 +106,12 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
-                let status = name.parse().ok().ok_or_else(|| format!("`{name}` is no status"));
+                let status = name.parse().ok().ok_or_else(|| match name {
+                    _ if name.contains([' ', ',', '-']) || name.ends_with("xx") => {
+                        format!("`{name}` is no status: each status has an entry of its own")
+                    }
+                    _ => format!("`{name}` is no status"),
+                });
                 let status = status.and_then(rule::error_status);
                 match (status, node.text(value::page, notes)) {
                     (Err(why), _) => notes.error(place, why),

@@ -46,6 +46,10 @@ pub(super) const STATUS: &[Key<FixedStatus>] = &[
 pub(super) fn read_code(node: Node<'_>, other: &str, notes: &mut Notes) -> Option<u16> {
     let code = u16::try_from(node.number_or(other, 200..=599, notes)?).ok()?;
     FixedStatus::check_code(code).map_err(|why| notes.error(node.place, why)).ok()?;
+    if code == 444 {
+        let text = "444 closes a connection without a response in nginx; here the response has this status";
+        notes.warning(node.place, text);
+    }
     Some(code)
 }
 

@@ -243,3 +243,85 @@ fn pages_are_named_with_the_files_that_they_lead_to() {
     ];
     assert_eq!(pages, expected.map(|(path, files, is)| (path, files.to_owned(), is)));
 }
+
+#[test]
+fn values_as_other_servers_write_them_have_a_hint() {
+    let proxied = |keys: &str| with_route(&format!("proxy = 'http://h'\n{keys}"));
+    let site = |keys: &str| format!("[[site]]\n{keys}\n[[site.route]]\nstatus = 404\n");
+    let served = |keys: &str| format!("[server]\n{keys}\n{}", site(""));
+    for (text, expected) in [
+        // Servers.
+        (with_route("proxy = 'ws://h:1'"), "write \"http://h:1\", which is for WebSockets, too"),
+        (with_route("proxy = 'fcgi://h:1'"), "write `fastcgi = \"h:1\"`"),
+        (with_route("proxy = 'h2c://h:1'"), "servers are asked in HTTP/1.1"),
+        (with_route("proxy = 'http://a:1 http://b:1'"), "several servers are a list"),
+        (with_route("files = '/x'\nfastcgi = 'tcp://h:9000'"), "write \"h:9000\""),
+        (
+            with_route("files = '/x'\nfastcgi = 'unix//run/php.sock'"),
+            "write \"unix:/run/php.sock\"",
+        ),
+        (proxied("balance = 'least_conn'"), "did you mean `least`?"),
+        (proxied("balance = 'ip_hash'"), "did you mean `hash`?"),
+        // Redirects and statuses.
+        (with_route("redirect = '301 /x'"), "`{ to = \"TARGET\", status = 301 }`"),
+        (with_route("redirect = '/x permanent'"), "write `{ to = \"/x\", status = 301 }`"),
+        (with_route("redirect = 'http://$server_name/'"), "no variables such as `$server_name`"),
+        (with_route("redirect = { to = '/x', code = 301 }"), "use `status`"),
+        (with_route("status = { code = 404, body = 'x' }"), "use `text`"),
+        (site("errors = { '500 502' = '/x' }"), "each status has an entry of its own"),
+        (site("errors = { '4xx' = '/x' }"), "each status has an entry of its own"),
+        (site("errors = { 404 = '=200 /x' }"), "write `/x`"),
+        (site("errors = { 404 = 'HTTPS://h/x' }"), "and no URL"),
+        // Addresses.
+        (site("listen = ['*:80']"), "write \":80\""),
+        (site("listen = ['443 ssl http2']"), "write `{ address = \":443\", tls = true }`"),
+        (site("listen = ['[::]:80 default_server']"), "write \"[::]:80\", and `default = true`"),
+        (site("listen = ['https://h:443']"), "an address has no scheme"),
+        (site("https = 'on'"), "did you mean `redirect`?"),
+        // Logs, times and rates.
+        (site("log = '/x.log combined'"), "`log = { file = \"FILE\", format = \"combined\" }`"),
+        (site("log = '|rotatelogs'"), "no program takes the lines"),
+        (site("log = 'console'"), "standard output is \"-\""),
+        (
+            site("limits = { requests-per-ip = '10r/s burst=20 nodelay' }"),
+            "write \"10/s burst 20\"",
+        ),
+        (site("limits = { requests-per-ip = '10/minute' }"), "write \"10/min\""),
+        (site("hsts = '1y'"), "write 365d"),
+        (served("timeout-idle = '1h30m'"), "write 5400"),
+        (served("timeout-idle = '75000ms'"), "write 75"),
+        (served("driver = 'io_uring'"), "did you mean `uring`?"),
+        (served("control = 'off'"), "leave the key out for the default"),
+        // Files.
+        (with_route("files = '/x'\ncache = 'no-store'"), "for `Cache-Control` write `headers = "),
+        (with_route("files = '/x'\nsymlinks = 'if_not_owner'"), "did you mean `beneath`?"),
+        (with_route("files = '/x'\nheaders = [{ add = { A = 'b' } }]"), "use `set`"),
+        (with_route("files = '/x'\nheaders = [{ unset = ['A'] }]"), "use `remove`"),
+        (with_route("files = '/x'\nheaders = [{ name = 'A' }]"), "write `{ set = { NAME = "),
+        // Words of Apache, Traefik, HAProxy and lighttpd.
+        (site("DirectoryIndex = 'x'"), "use `index`"),
+        (site("AllowOverride = 'None'"), "directories have no files with rules"),
+        (site("ServerAlias = 'x'"), "use `hosts`"),
+        (site("VirtualHost = 'x'"), "write `[[site]]`"),
+        (site("SSLCertificateFile = 'x'"), "use `tls`"),
+        (site("entryPoints = 'x'"), "use `listen`"),
+        (site("maxconn = 10"), "use `max-connections` in [server]"),
+        (site("grpc_pass = 'x'"), "gRPC needs HTTP/2"),
+    ] {
+        let shown = errors(&text);
+        assert!(shown.contains(expected), "{text}\n{shown}");
+        assert_eq!(shown.matches("error:").count(), 1, "{text}\n{shown}");
+    }
+    for (text, expected) in [
+        (with_route("path = '/a/:id'\nfiles = '/x'"), "a path has no parameters"),
+        (with_route("status = 444"), "444 closes a connection without a response in nginx"),
+        (with_route("path = '/x;'\nfiles = '/x'"), "the `;` at the end is a part of the value"),
+        (with_route("files = '/x'\nindex = 'index.html;'"), "the `;` at the end"),
+        (with_route("files = '/x'\nfastcgi = 'unix:/x;'"), "the `;` at the end"),
+        (site("log = '/x.log;'"), "the `;` at the end"),
+    ] {
+        let shown = warnings(&text);
+        assert!(shown.contains(expected), "{text}\n{shown}");
+        assert_eq!(shown.matches("warning:").count(), 1, "{text}\n{shown}");
+    }
+}
