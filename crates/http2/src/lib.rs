@@ -22,11 +22,12 @@
 //! | content | the consumer takes it; then [`handle_taken`](server::Connection::handle_taken) with the room of the consumer. A consumer that has room again: the same with zero bytes |
 //! | a response begins | [`respond`](server::Connection::respond), or [`respond_prepared`](server::Connection::respond_prepared) for a cached file; the stream is added to the scheduler |
 //! | bytes of a stream are ready, or `Room` | [`set_ready`](priority::Scheduler::set_ready), if the stream has bytes and [`data_room`](server::Connection::data_room) |
-//! | a pump | first [`control`](server::Connection::control). Then, while the queue has less than a batch: [`next_stream`](priority::Scheduler::next_stream), the ready bytes of that stream behind a [`data_head`](server::Connection::data_head), [`served`](priority::Scheduler::served), and [`finish`](server::Connection::finish) behind the last |
+//! | a pump | first [`control`](server::Connection::control). Then, while the queue has less than a batch: [`next_stream`](priority::Scheduler::next_stream), the ready bytes of that stream behind a [`data_head`](server::Connection::data_head), [`served`](priority::Scheduler::served), and [`finish`](server::Connection::finish) behind the last. If nothing takes the rest of the request, [`discard`](server::Connection::discard) |
 //! | a source fails | [`reset`](server::Connection::reset) with INTERNAL_ERROR; other streams go on |
 //! | a reset | request, response and consumer are dropped, and the bytes that the consumer had are reported as taken |
 //! | a shutdown | [`shut_down`](server::Connection::shut_down); if the client does not answer in time, [`end`](server::Connection::end); close when [`is_done`](server::Connection::is_done) |
 //! | a fault | send the control frames, count the [`Attack`], close |
+//! | the [`deadline`](server::Connection::deadline) has passed | [`handle_deadline`](server::Connection::handle_deadline) |
 //! | nothing is to do | [`shrink`](server::Connection::shrink) |
 //!
 //! # Reading list
@@ -65,7 +66,7 @@
 //! let data = connection.data_head(stream, 5, true).expect("the stream is open");
 //! out.extend_from_slice(&data);
 //! out.extend_from_slice(b"hello");
-//! connection.finish(stream, &mut out);
+//! connection.finish(stream);
 //! assert!(connection.is_idle());
 //! ```
 

@@ -56,6 +56,13 @@ pub const RESETS_REMEMBERED: usize = 100;
 /// The priorities that are remembered for streams that are not open yet.
 pub const EARLY_PRIORITIES_MAX: usize = 16;
 
+/// The bytes of content that are dropped behind a complete response before the stream is reset. Clients that wait for
+/// room read the response meanwhile: some of them drop a response whose reset they read together with it.
+pub const DISCARDED_BYTES_MAX: u32 = 1024 * 1024;
+
+/// The time for which such bytes are dropped.
+pub const DISCARD_TIME: Duration = Duration::from_secs(2);
+
 /// The window of each stream in the beginning, which needs no setting (RFC 9113 §6.9.2).
 pub const STREAM_WINDOW: u32 = 65_535;
 

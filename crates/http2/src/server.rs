@@ -67,6 +67,8 @@ pub struct Connection {
     control: Vec<u8>,
     /// The wishes for streams that are not open yet, the oldest first.
     early: Vec<(u32, Wish)>,
+    /// A time that is not later than the first at which the rest of a request is dropped no longer.
+    discards_until: Option<Duration>,
     draining: Draining,
     /// True if the client has said that it opens no more streams.
     peer_has_left: bool,
@@ -104,7 +106,7 @@ pub enum Event<'a> {
         /// The path with its query, for the log; empty if it is unknown. It may be cut.
         path: &'a [u8],
     },
-    /// A part of the content of a request, at least one byte. Call [`handle_taken`](Connection::handle_taken) when it
+    /// A part of the content of a request, at least one byte, also behind the end of its response. Call [`handle_taken`](Connection::handle_taken) when it
     /// needs no more memory.
     Body {
         /// The stream of the request.
@@ -184,6 +186,7 @@ impl Connection {
             sent_bytes: 0,
             control,
             early: Vec::new(),
+            discards_until: None,
             draining: Draining::No,
             peer_has_left: false,
         }
@@ -245,7 +248,7 @@ impl Connection {
     /// Returns whether a stream is open, so that a response can be sent.
     #[must_use]
     pub fn is_open(&self, stream: u32) -> bool {
-        self.streams.get(stream).is_some()
+        self.streams.get(stream).is_some_and(|stream| stream.state.takes_response())
     }
 
     /// Gives back memory that an idle connection does not need.
@@ -275,6 +278,7 @@ impl Connection {
         frame::push_goaway(self.streams.newest(), fault.code, fault.reason, &mut self.control);
         self.input = Input::Closed;
         self.streams = Streams::default();
+        self.discards_until = None;
         self.block = Vec::new();
     }
 }

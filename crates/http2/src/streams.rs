@@ -5,9 +5,10 @@
 //!   idle ───────────────► Open ─────────────────────────────────► HalfClosedRemote
 //!     │                    │  response was sent                      │ response was sent
 //!     │ END_STREAM         ▼                                         │
-//!     │              HalfClosedLocal ── reset, not to wait ──┐       │
-//!     └► HalfClosedRemote                                    ▼       ▼      and from everywhere: a reset
-//!                                                        closed ◄────┘
+//!     │              HalfClosedLocal ───── END_STREAM ───────┐       │
+//!     └► HalfClosedRemote  │ nothing takes the rest          ▼       ▼      and from everywhere: a reset
+//!                          ▼                              closed ◄───┘
+//!                     Discarding ── END_STREAM, or reset ────┘
 //! ```
 //!
 //! Only streams that are not closed have an entry. A closed stream is one below the newest without an entry. A few are
@@ -15,6 +16,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::limits::{RESETS_REMEMBERED, STREAMS_MAX};
@@ -29,8 +31,27 @@ pub(crate) enum State {
     Open,
     /// The request is complete, and the response is to come.
     HalfClosedRemote,
-    /// The response is complete, and its last frame is being written; the client would go on.
+    /// The response is complete. Content of the request is to come, and is wanted.
     HalfClosedLocal,
+    /// The response is complete. Content of the request is to come, and nothing takes it.
+    Discarding {
+        /// The bytes of content that are dropped before the stream is reset.
+        left: u32,
+        /// The time up to which they are dropped.
+        until: Duration,
+    },
+}
+
+impl State {
+    /// Returns whether a response can be sent.
+    pub(crate) const fn takes_response(self) -> bool {
+        matches!(self, Self::Open | Self::HalfClosedRemote)
+    }
+
+    /// Returns whether content of the request is to come, and is wanted.
+    pub(crate) const fn is_awaiting(self) -> bool {
+        matches!(self, Self::Open | Self::HalfClosedLocal)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +131,25 @@ impl Streams {
 
     /// Returns whether more of a request is to come, and is wanted.
     pub(crate) fn is_awaiting(&self, id: u32) -> bool {
-        self.get(id).is_some_and(|stream| stream.state == State::Open)
+        self.get(id).is_some_and(|stream| stream.state.is_awaiting())
+    }
+
+    /// The first time at which the rest of a request is dropped no longer.
+    pub(crate) fn discards_until(&self) -> Option<Duration> {
+        let times = self.active.iter().filter_map(|stream| match stream.state {
+            State::Discarding { until, .. } => Some(until),
+            _ => None,
+        });
+        times.min()
+    }
+
+    /// The first stream whose rest is dropped no longer.
+    pub(crate) fn discarded_at(&self, now: Duration) -> Option<u32> {
+        let is_due = |stream: &&Stream| match stream.state {
+            State::Discarding { until, .. } => until <= now,
+            _ => false,
+        };
+        self.active.iter().find(is_due).map(|stream| stream.id)
     }
 
     /// The stream at the place of [`Standing::Active`].

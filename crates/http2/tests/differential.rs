@@ -105,7 +105,7 @@ impl Echo {
                 self.out.extend_from_slice(&rest[..len]);
                 response.sent += len;
                 if is_last {
-                    self.connection.finish(stream, &mut self.out);
+                    self.connection.finish(stream);
                 }
             }
             self.scheduler.served(stream);

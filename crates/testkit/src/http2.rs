@@ -69,6 +69,8 @@ pub struct Reply {
     pub reset: Option<u32>,
     /// True if the server has ended the stream.
     pub has_ended: bool,
+    /// True if the server has said behind the response that it needs no more of the request.
+    pub is_rest_unwanted: bool,
 }
 
 impl Reply {
@@ -82,6 +84,11 @@ impl Reply {
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.has_ended || self.reset.is_some()
+    }
+
+    /// Returns true if the server takes no more of the request.
+    const fn takes_no_more(&self) -> bool {
+        self.is_rest_unwanted || self.reset.is_some()
     }
 }
 
@@ -230,7 +237,7 @@ impl<S: Read + Write> Http2<S> {
         trailers: &[(&str, &str)],
     ) -> io::Result<()> {
         self.push_data(stream, body, trailers.is_empty())?;
-        if !trailers.is_empty() && !self.replies.get(&stream).is_some_and(Reply::is_over) {
+        if !trailers.is_empty() && !self.replies.get(&stream).is_some_and(Reply::takes_no_more) {
             let block = block(trailers.iter().copied());
             self.frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &block)?;
         }
@@ -259,7 +266,7 @@ impl<S: Read + Write> Http2<S> {
                 let sent = i64::try_from(count).expect("a frame");
                 self.room -= sent;
                 *self.stream_room.entry(stream).or_default() -= sent;
-            } else if self.replies.get(&stream).is_some_and(Reply::is_over) {
+            } else if self.replies.get(&stream).is_some_and(Reply::takes_no_more) {
                 return Ok(());
             } else {
                 self.take_frame()?;
@@ -349,8 +356,9 @@ impl<S: Read + Write> Http2<S> {
             kind::RST_STREAM => {
                 let code = u32_of(payload);
                 let reply = self.replies.entry(stream).or_default();
-                // A server says so that it needs no more of the request.
-                if !reply.has_ended {
+                if reply.has_ended {
+                    reply.is_rest_unwanted = true;
+                } else {
                     reply.reset = Some(code);
                 }
             }

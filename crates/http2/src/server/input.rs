@@ -376,14 +376,12 @@ impl Connection {
             result = result.and(Err("less content than announced"));
         }
         let (code, reason) = match (stream.state, result) {
-            (State::HalfClosedLocal, _) => return Ok(None),
             (State::HalfClosedRemote, _) => {
                 (ErrorCode::StreamClosed, "HEADERS behind the end of a stream")
             }
-            (State::Open, Err(reason)) => (ErrorCode::Protocol, reason),
-            (State::Open, Ok(())) => {
-                stream.state = State::HalfClosedRemote;
-                return Ok(Some(Said::Trailers(id)));
+            (_, Err(reason)) => (ErrorCode::Protocol, reason),
+            (_, Ok(())) => {
+                return Ok(self.end_request(id).then_some(Said::Trailers(id)));
             }
         };
         self.reset_for(id, code, reason, now).map(|event| Some(Said::Plain(event)))
@@ -421,11 +419,10 @@ impl Connection {
         let Standing::Active(place) = standing else { return Ok(Step::Go(head_len)) };
         let stream = self.streams.at(place);
         let fault = match stream.state {
-            State::HalfClosedLocal => None,
             State::HalfClosedRemote => {
                 Some((ErrorCode::StreamClosed, "DATA behind the end of a stream"))
             }
-            State::Open => {
+            State::Open | State::HalfClosedLocal | State::Discarding { .. } => {
                 if !stream.receive_window.receive(head.length) {
                     return Err(Fault::attack(
                         Attack::Window,
@@ -464,27 +461,36 @@ impl Connection {
             return Step::Partial;
         }
         *part -= size;
-        let stream = self.streams.get_mut(data.stream).filter(|stream| stream.state == State::Open);
         if len > 0 {
             self.input = Input::Data(data);
             if is_padding {
                 return Step::Go(len);
             }
-            if stream.is_some() {
+            if self.streams.is_awaiting(data.stream) {
                 return Step::Say(len, Said::Body(data.stream));
             }
             self.take(size, now);
+            self.handle_discarded(data.stream, size);
             return Step::Go(len);
         }
         self.input = Input::Frames;
-        match stream.filter(|_| data.has_ended) {
-            Some(stream) => {
-                stream.state = State::HalfClosedRemote;
-                let (stream, trailers) = (data.stream, Fields::new(b""));
-                Step::Say(0, Said::Plain(Event::End { stream, trailers }))
-            }
-            None => Step::Go(0),
+        if data.has_ended && self.end_request(data.stream) {
+            let (stream, trailers) = (data.stream, Fields::new(b""));
+            return Step::Say(0, Said::Plain(Event::End { stream, trailers }));
         }
+        Step::Go(0)
+    }
+
+    /// Takes note of the end of a request; returns whether it was awaited.
+    fn end_request(&mut self, id: u32) -> bool {
+        let Some(stream) = self.streams.get_mut(id) else { return false };
+        let is_awaiting = stream.state.is_awaiting();
+        match stream.state {
+            State::Open => stream.state = State::HalfClosedRemote,
+            State::HalfClosedLocal | State::Discarding { .. } => self.streams.close(id, false),
+            State::HalfClosedRemote => {}
+        }
+        is_awaiting
     }
 
     /// A frame of any other type.

@@ -9,7 +9,7 @@ use http::{FieldSection, ResponseHead, Status};
 use super::Connection;
 use crate::fault::ErrorCode;
 use crate::frame::{self, FrameHead, HEAD_LEN, Kind, flag};
-use crate::limits::SENT_BYTES_PER_IDLE_FRAME;
+use crate::limits::{DISCARD_TIME, DISCARDED_BYTES_MAX, SENT_BYTES_PER_IDLE_FRAME};
 use crate::response;
 use crate::streams::State;
 
@@ -101,7 +101,7 @@ impl Connection {
             }
         }
         if is_last {
-            self.finish(stream, out);
+            self.finish(stream);
         }
         true
     }
@@ -110,7 +110,8 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn data_room(&self, stream: u32) -> u32 {
-        let room = self.streams.get(stream).map_or(0, |stream| stream.send_window.room());
+        let found = self.streams.get(stream).filter(|stream| stream.state.takes_response());
+        let room = found.map_or(0, |stream| stream.send_window.room());
         room.min(self.send_window.room()).min(self.peer.frame_bytes_max)
     }
 
@@ -122,19 +123,16 @@ impl Connection {
     }
 
     /// The head of a DATA frame with `length` bytes of content, at most [`data_room`](Self::data_room). They are to follow
-    /// it. If `is_last`, call [`finish`](Self::finish) behind them.
+    /// it. If `is_last`, call [`finish`](Self::finish) then.
     ///
     /// # Panics
     ///
     /// In debug builds, if there is no room.
     #[inline]
     pub fn data_head(&mut self, stream: u32, length: u32, is_last: bool) -> Option<[u8; HEAD_LEN]> {
-        let found = self.streams.get_mut(stream)?;
+        let found = self.streams.get_mut(stream).filter(|stream| stream.state.takes_response())?;
         found.send_window.take(length);
         self.send_window.take(length);
-        if is_last && found.state == State::Open {
-            found.state = State::HalfClosedLocal;
-        }
         self.sent_bytes += length;
         self.idle_frames.forgive(self.sent_bytes / SENT_BYTES_PER_IDLE_FRAME);
         self.sent_bytes %= SENT_BYTES_PER_IDLE_FRAME;
@@ -142,20 +140,65 @@ impl Connection {
         Some(FrameHead { length, kind: Kind::Data, flags, stream }.to_bytes())
     }
 
-    /// Ends a stream whose response was appended to `out` as a whole. If the client has not sent its whole request, it is
-    /// told that nobody needs the rest (RFC 9113 §8.1).
-    pub fn finish(&mut self, stream: u32, out: &mut Vec<u8>) {
-        let Some(found) = self.streams.get(stream) else { return };
-        let is_reset = found.state != State::HalfClosedRemote;
-        if is_reset {
-            frame::push_reset(stream, ErrorCode::NoError, out);
+    /// Ends the response of a stream, of which all frames are written. The rest of the request is still to come, unless the
+    /// client has sent it all. If nothing takes it, [`discard`](Self::discard) it.
+    pub fn finish(&mut self, stream: u32) {
+        let Some(found) = self.streams.get_mut(stream) else { return };
+        match found.state {
+            State::HalfClosedRemote => self.streams.close(stream, false),
+            State::Open => found.state = State::HalfClosedLocal,
+            State::HalfClosedLocal | State::Discarding { .. } => {}
         }
-        self.streams.close(stream, is_reset);
     }
 
-    /// Ends a stream whose response cannot be completed, or is no longer wanted.
+    /// Drops the rest of a request whose response has [finished](Self::finish) before. Beyond
+    /// [`DISCARDED_BYTES_MAX`](crate::limits::DISCARDED_BYTES_MAX), or after
+    /// [`DISCARD_TIME`](crate::limits::DISCARD_TIME), the client is told that nobody needs the rest (RFC 9113 §8.1). If it
+    /// were told at once, some clients would lose the response.
+    pub fn discard(&mut self, stream: u32, now: Duration) {
+        let Some(found) = self.streams.get_mut(stream) else { return };
+        if found.state == State::HalfClosedLocal {
+            let until = now + DISCARD_TIME;
+            found.state = State::Discarding { left: DISCARDED_BYTES_MAX, until };
+            self.discards_until.get_or_insert(until);
+            self.handle_discarded(stream, 0);
+        }
+    }
+
+    /// Takes note of dropped bytes, and gives the client room for more of them.
+    pub(super) fn handle_discarded(&mut self, id: u32, bytes: u32) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let State::Discarding { left, .. } = &mut stream.state else { return };
+        *left = left.saturating_sub(bytes);
+        let left = u64::from(*left);
+        if left == 0 {
+            return self.reset(id, ErrorCode::NoError);
+        }
+        let room = stream.announced.map_or(left, |announced| announced.min(left));
+        if let Some(more) = stream.receive_window.widen(room) {
+            frame::push_window(id, more, &mut self.control);
+        }
+    }
+
+    /// The time at which [`handle_deadline`](Self::handle_deadline) has something to do.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Duration> {
+        self.discards_until
+    }
+
+    /// Resets streams whose rest was [dropped](Self::discard) for too long.
+    pub fn handle_deadline(&mut self, now: Duration) {
+        if self.discards_until.is_some_and(|until| until <= now) {
+            while let Some(stream) = self.streams.discarded_at(now) {
+                self.reset(stream, ErrorCode::NoError);
+            }
+            self.discards_until = self.streams.discards_until();
+        }
+    }
+
+    /// Ends a stream whose response cannot be completed, or is no longer wanted, or the rest of whose request is not.
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
-        if self.is_open(stream) {
+        if self.streams.get(stream).is_some() {
             frame::push_reset(stream, code, &mut self.control);
             self.streams.close(stream, true);
         }
@@ -169,7 +212,7 @@ impl Connection {
     /// reported.
     pub fn handle_taken(&mut self, stream: u32, bytes: u32, room: u64, now: Duration) {
         self.take(bytes, now);
-        let open = self.streams.get_mut(stream).filter(|stream| stream.state == State::Open);
+        let open = self.streams.get_mut(stream).filter(|stream| stream.state.is_awaiting());
         let more = open.and_then(|stream| {
             let room = stream.announced.map_or(room, |left| left.min(room));
             stream.receive_window.widen(room)

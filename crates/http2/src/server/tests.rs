@@ -12,7 +12,8 @@ use super::*;
 use crate::fault::Attack;
 use crate::frame::{FrameHead, HEAD_LEN, PREFACE, flag};
 use crate::limits::{
-    CONTINUATIONS_MAX, CONTROL_BYTES_MAX, IDLE_FRAMES_PER_REQUEST, STREAM_WINDOW, STREAMS_MAX,
+    CONTINUATIONS_MAX, CONTROL_BYTES_MAX, DISCARD_TIME, DISCARDED_BYTES_MAX,
+    IDLE_FRAMES_PER_REQUEST, STREAM_WINDOW, STREAMS_MAX,
 };
 
 const LIMITS: Limits = Limits::DEFAULT;
@@ -288,7 +289,7 @@ fn a_request_with_content_is_answered() {
     assert!(connection.respond(3, &head, DATE, false, &mut out));
     out.extend_from_slice(&connection.data_head(3, 5, true).unwrap());
     out.extend_from_slice(b"hello");
-    connection.finish(3, &mut out);
+    connection.finish(3);
     assert!(connection.respond(1, &head, DATE, false, &mut out));
     assert!(connection.end_with_trailers(1, &FieldSection::EMPTY, &mut out));
     assert!(!connection.respond(1, &head, DATE, false, &mut out));
@@ -300,21 +301,72 @@ fn a_request_with_content_is_answered() {
     assert!(shown.ends_with(", 1: Headers 0 end"), "{shown}");
 }
 
-/// A response ends before its request: the rest of the request is ignored (RFC 9113 §8.1).
+/// A response ends before its request: the client need not send the rest, but may (RFC 9113 §8.1). It is told so late,
+/// because some clients drop a response whose reset they read together with it.
 #[test]
-fn an_answered_request_need_not_be_sent() {
+fn the_rest_of_an_answered_request_is_dropped_for_some_time() {
+    let (mut server, mut client) = pair();
+    server.client(client.post(1).post(3).post(5));
+    for stream in [1, 3, 5] {
+        assert_eq!(server.respond(stream).len(), 1, "the head of the response");
+        server.connection.discard(stream, server.now);
+        assert!(!server.connection.is_open(stream));
+    }
+    server.events();
+    server.control();
+    let data = vec![b'x'; 10_000];
+    client.data(1, &data, false).data(1, &data, false).data(3, &data, true).get(7);
+    client.data(5, &data, false).headers(5, &[("a", "b")], true);
+    assert_eq!(server.client(&mut client).events(), ["7: GET / HTTP/2.0"]);
+    // Two requests have ended, the window of the connection is given back, and nothing was reset.
+    assert_eq!(server.connection.streams(), 2);
+    assert!(server.control().iter().all(|frame| frame.starts_with("0: window ")));
+    assert_eq!(server.connection.deadline(), Some(server.now + DISCARD_TIME));
+    server.connection.handle_deadline(server.now + DISCARD_TIME - Duration::from_millis(1));
+    assert_eq!(server.control(), [""; 0]);
+    server.connection.handle_deadline(server.now + DISCARD_TIME);
+    assert_eq!(server.control(), ["1: NO_ERROR"]);
+    assert_eq!((server.connection.deadline(), server.connection.streams()), (None, 1));
+    client.data(1, &data, false).headers(1, &[("a", "b")], true).get(9);
+    assert_eq!(server.client(&mut client).events(), ["9: GET / HTTP/2.0"]);
+    assert!(server.control().iter().all(|frame| frame.starts_with("0: window ")));
+}
+
+#[test]
+fn no_more_is_dropped_of_a_request_than_the_limit() {
     let (mut server, mut client) = pair();
     server.client(client.post(1));
-    assert_eq!(server.respond(1)[1..], ["1: NO_ERROR"]);
+    server.respond(1);
+    server.connection.discard(1, server.now);
     server.events();
-    let data = vec![b'x'; 10_000];
-    client.data(1, &data, false).data(1, &data, false).headers(1, &[("a", "b")], true).get(3);
-    for _ in 0..8 {
-        client.data(1, &data, false);
+    let (mut sent, mut room, mut is_reset) = (0, STREAM_WINDOW, false);
+    while server.connection.streams() > 0 {
+        for frame in server.control() {
+            room += frame.strip_prefix("1: window ").map_or(0, |more| more.parse().unwrap());
+        }
+        let count = room.min(16_000);
+        assert!(count > 0, "the client waits for room");
+        client.data(1, &vec![b'x'; count as usize], false);
+        assert_eq!(server.client(&mut client).events(), [""; 0]);
+        (sent, room) = (sent + count, room - count);
+        is_reset = frames(server.connection.control()).contains(&"1: NO_ERROR".to_owned());
     }
-    assert_eq!(server.client(&mut client).events(), ["3: GET / HTTP/2.0"]);
-    // The window of the connection is given back.
-    assert!(server.control().iter().all(|frame| frame.starts_with("0: window ")));
+    assert!(is_reset && (DISCARDED_BYTES_MAX..DISCARDED_BYTES_MAX + 16_000).contains(&sent));
+}
+
+/// An application may answer first and read on.
+#[test]
+fn the_rest_of_an_answered_request_may_be_wanted() {
+    let (mut server, mut client) = pair();
+    server.client(client.post(1).data(1, b"hello ", false));
+    server.events();
+    server.respond(1);
+    assert_eq!(server.connection.deadline(), None);
+    client.data(1, b"world", true).get(3);
+    let expected = ["1: body world", "1: end", "3: GET / HTTP/2.0"];
+    assert_eq!(server.client(&mut client).events(), expected);
+    assert_eq!(server.connection.streams(), 1);
+    assert!(server.control().iter().all(|frame| frame.contains(": window ")));
 }
 
 #[test]
@@ -1194,7 +1246,7 @@ proptest! {
     #[test]
     fn any_operations_keep_the_bounds(
         operations in proptest::collection::vec(
-            (0u8..12, 0u32..12, any_frame(), any::<u16>(), any::<bool>()), 0..80),
+            (0u8..14, 0u32..12, any_frame(), any::<u16>(), any::<bool>()), 0..80),
     ) {
         let (mut server, _) = pair();
         let mut text = vec![];
@@ -1213,7 +1265,7 @@ proptest! {
                         prop_assert_eq!(
                             connection.data_room(stream), connection.data_room(stream).min(room));
                         if flag {
-                            connection.finish(stream, &mut out);
+                            connection.finish(stream);
                         }
                     } else {
                         prop_assert_eq!(room, 0);
@@ -1229,6 +1281,8 @@ proptest! {
                 5 => server.now += Duration::from_millis(number.into()),
                 6 => connection.shrink(),
                 7 if flag => connection.control().clear(),
+                8 => connection.discard(stream, server.now),
+                9 => connection.handle_deadline(server.now),
                 _ => {
                     let mut bytes = vec![];
                     frame::push(kind, flags, id, &payload, &mut bytes);

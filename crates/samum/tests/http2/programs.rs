@@ -72,6 +72,56 @@ fn curl_gets_files_by_http2() {
     });
 }
 
+/// curl 7.88 drops a response whose reset it reads together with it, and says that the status is 0.
+#[test]
+fn curl_gets_answers_that_come_before_the_end_of_its_body() {
+    let certified = Certified::new();
+    let (certificate, key) = certified.files.split_once(',').unwrap();
+    let lengths = [10_000, 100_000, 3_000_000];
+    let mut tree = Tree::new().directory("cgi").file("php/a.php", "<?php");
+    for length in lengths {
+        tree = tree.file(length.to_string(), Content::pseudo_random(1, length));
+    }
+    script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n'; exec cat");
+    let root = tree.path().display();
+    on_both_drivers(|driver| {
+        for is_secure in [false, true] {
+            let tls = if is_secure {
+                format!("tls = {{ certificate = '{certificate}', key = '{key}' }}\n")
+            } else {
+                String::new()
+            };
+            let config = format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n[[site]]\n\
+                 listen = [{{ address = '127.0.0.1:0', tls = {is_secure} }}]\n{tls}\
+                 [[site.route]]\nstatus = {{ code = 200, text = 'a' }}\n\
+                 [[site.route]]\npath = '/short/'\ncgi = '{root}/cgi'\nmax-body = 1000\n\
+                 [[site.route]]\npath = '/none/'\nproxy = 'http://127.0.0.1:1'\nmax-body = 9000000\n\
+                 [[site.route]]\npath = '/php/'\nfiles = '{root}/php'\n\
+                 fastcgi = 'unix:{root}/none'\nmax-body = 1000\n"
+            );
+            let server = serve_config(&tree, &config);
+            let scheme = if is_secure { "https" } else { "http" };
+            let version = if is_secure { "--http2" } else { "--http2-prior-knowledge" };
+            for (path, status) in
+                [("/a", "200"), ("/short/cat", "413"), ("/none/a", "502"), ("/php/a.php", "413")]
+            {
+                for length in lengths {
+                    let url = format!("{scheme}://{}{path}", tcp_address(&server));
+                    let body = format!("@{root}/{length}");
+                    let arguments = [
+                        ["-sk", version, "-o", "/dev/null", "-w", "%{http_version} %{http_code}"],
+                        ["-m", "20", "-H", "Expect:", "--data-binary", &body],
+                    ];
+                    let arguments = [&arguments.concat()[..], &[&url]].concat();
+                    let Some((_, said)) = run("curl", &arguments) else { return };
+                    assert_eq!(said, format!("2 {status}"), "{url}: {length} bytes");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn h2load_and_nghttp_get_whole_files() {
     with_both(|url, _| {

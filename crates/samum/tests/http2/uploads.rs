@@ -180,3 +180,44 @@ fn more_requests_for_programs_than_run_at_once_are_all_answered() {
         }
     });
 }
+
+/// A server whose clients have little time.
+fn hurried(driver: &str, tree: &Tree) -> Server {
+    script(tree, "cat", "printf 'Content-Type: a/b\\n\\n'; exec cat");
+    script(tree, "first", "printf 'Content-Type: a/b\\n\\nhello'; cat >/dev/null");
+    let config = format!(
+        "[server]\nthreads = 1\ndriver = '{driver}'\ntimeout-send = 1\ntimeout-header = 1\n\
+         rate-min = 1000\n[[site]]\nlisten = ['127.0.0.1:0']\n\
+         [[site.route]]\nstatus = {{ code = 200, text = 'a' }}\n\
+         [[site.route]]\npath = '/own/'\ncgi = '{}/cgi'\nmax-body = 20000000\n",
+        tree.path().display()
+    );
+    serve_config(tree, &config)
+}
+
+/// The rest of a body behind its response is taken as with HTTP/1.1, up to a limit, and then the client is told.
+#[test]
+fn the_rest_of_a_body_behind_its_response_is_taken_up_to_a_limit() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().directory("cgi");
+        let server = hurried(driver, &tree);
+        let mut client = connect(&server);
+        for (length, is_unwanted) in [(900_000, false), (3_000_000, true)] {
+            let stream = client.request(pseudo("POST", "/a"), false).unwrap();
+            client.upload_part(stream, &bytes(1, 50_000)).unwrap();
+            let reply = client.reply(stream).unwrap();
+            assert_eq!((reply.status, reply.is_rest_unwanted), (200, false));
+            client.upload(stream, &bytes(1, length), &[]).unwrap();
+            assert_eq!(client.so_far(stream).is_rest_unwanted, is_unwanted, "{length}");
+            assert_eq!(client.ask("/a").unwrap().status, 200);
+        }
+        // A client that sends nothing more is told later.
+        let stream = client.request(pseudo("POST", "/a"), false).unwrap();
+        client.upload_part(stream, &bytes(1, 50_000)).unwrap();
+        while !client.so_far(stream).is_rest_unwanted {
+            client.take_frame().unwrap();
+        }
+        assert_eq!(client.ask("/a").unwrap().status, 200);
+        assert!(client.goaways.is_empty());
+    });
+}

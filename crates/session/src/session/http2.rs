@@ -31,6 +31,7 @@
 //! | the same, and bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
 //! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those that may not send give theirs back |
+//! | bytes of a body behind a complete response that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
@@ -42,7 +43,7 @@
 //! |---|---|---|
 //! | Idle | a frame of a request | `timeout-idle` |
 //! | Request | the rest of a preface, of a frame or of a header block, while no stream is open | `timeout-header` |
-//! | Server | a disk, a handler, a window, a body | none, but streams are judged each [`period`](judge::period) |
+//! | Server | a disk, a handler, a window, a body | none, but streams are judged each [`period`](judge::period), and bodies are dropped for [`DISCARD_TIME`](http2::limits::DISCARD_TIME) |
 //! | Peer | the client has to take bytes | `timeout-send` |
 //! | Lingering | the client's end, after that of the server | [`LINGER`] |
 
@@ -207,7 +208,7 @@ impl Http2 {
         if has_lanes {
             self.asked_at = cx.now;
         }
-        if has_lanes || !is_sent {
+        if has_lanes || !is_sent || self.connection.deadline().is_some() {
             self.wait_for_server(cx.now);
         } else if !self.connection.is_idle() || moved.unread > 0 {
             if !matches!(self.wait, Wait::Request(_)) {
@@ -432,7 +433,8 @@ impl Session for Http2 {
             Drain::Until(until) => Some(until),
             Drain::No | Drain::Announced | Drain::Over => None,
         };
-        Time::earliest([wait, self.judge_at, self.pace_at, self.skip_at, drain])
+        let discards = self.connection.deadline().map(|until| Time::default() + until);
+        Time::earliest([wait, self.judge_at, self.pace_at, self.skip_at, drain, discards])
     }
 
     fn handle_deadline(

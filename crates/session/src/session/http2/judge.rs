@@ -6,7 +6,7 @@ use http2::ErrorCode;
 use ring::Time;
 
 use super::work::Work;
-use super::{Http2, Wait};
+use super::{Http2, Wait, clock};
 use crate::context::Context;
 use crate::record::Cut;
 use crate::session::{Next, Why};
@@ -54,6 +54,10 @@ impl Http2 {
                     work.stop_waiting_for_body(id);
                 }
             }
+            next = Next::Pump;
+        }
+        if is_due(self.connection.deadline().map(|until| Time::default() + until)) {
+            self.connection.handle_deadline(clock(cx.now));
             next = Next::Pump;
         }
         if let super::Drain::Until(until) = self.drain

@@ -6,9 +6,9 @@ use outq::State;
 use ring::{Ring, Time};
 use sendfile::{Disk, Drained, Failure, Owner, Progress, Takes, Transport};
 
-use super::Http2;
 use super::lane::{Lane, Pause, Stage};
 use super::work::{BATCH_BYTES, FILE_BYTES_MAX, Work, push_ready};
+use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::Pump;
 
@@ -156,6 +156,7 @@ impl Http2 {
                     work.scheduler.remove(id);
                     if let Some(lane) = work.remove(id) {
                         self.give_back(&lane, ring.now());
+                        self.connection.discard(id, clock(ring.now()));
                         if let Stage::Sending(mut sending) = lane.stage {
                             if let Some(record) = &mut sending.record {
                                 record.body_bytes = sending.framed;
@@ -270,7 +271,7 @@ impl Http2 {
             pace.spend(count);
         }
         if is_last {
-            self.connection.finish(id, out);
+            self.connection.finish(id);
             return Served::Ended;
         }
         if is_all {
@@ -293,7 +294,7 @@ fn end(
         connection.end_with_trailers(id, &sending.trailers, out);
     } else if let Some(head) = connection.data_head(id, 0, true) {
         out.extend_from_slice(&head);
-        connection.finish(id, out);
+        connection.finish(id);
     }
     Served::Ended
 }

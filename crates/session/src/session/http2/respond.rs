@@ -5,11 +5,11 @@ use http2::ErrorCode;
 use http2::priority::{Priority, Wish};
 use outq::Payload as _;
 
-use super::Http2;
 use super::lane::{Pause, Sending, Stage};
 use super::pace::Pace;
 use super::websocket::Tunnel;
 use super::work::{BATCH_BYTES, COPIED_BYTES_MAX, Work};
+use super::{Http2, clock};
 use crate::context::Context;
 use crate::fields::has_hsts;
 use crate::forwarded::Scheme;
@@ -181,7 +181,7 @@ impl Http2 {
                 record.body_bytes = body.len() as u64;
             }
         }
-        self.connection.finish(id, &mut work.out);
+        self.connection.finish(id);
         self.end_response(work, cx, id, record);
     }
 
@@ -198,6 +198,7 @@ impl Http2 {
         {
             self.give_back(&lane, cx.now);
         }
+        self.connection.discard(id, clock(cx.now));
         work.end_response(record);
     }
 
