@@ -7,7 +7,9 @@ use testkit::{Content, Server, Tree};
 
 use super::{Certified, connect};
 use crate::common::stage::script;
-use crate::common::{on_both_drivers, serve_config, tcp_address};
+use crate::common::{SOON, on_both_drivers, serve_config, tcp_address, wait_until};
+
+const CANCEL: u32 = 8;
 
 /// A server with programs, and another server in front of it.
 struct Stage {
@@ -193,6 +195,57 @@ fn hurried(driver: &str, tree: &Tree) -> Server {
         tree.path().display()
     );
     serve_config(tree, &config)
+}
+
+/// Asks with a body of which only a part comes.
+fn stall(client: &mut Http2, path: &str, said: &str, sent: usize) -> u32 {
+    let mut fields = pseudo("POST", path);
+    fields.push(("content-length", said));
+    let stream = client.request(fields, false).unwrap();
+    client.upload_part(stream, &bytes(1, sent)).unwrap();
+    stream
+}
+
+#[test]
+fn a_connection_whose_only_upload_stalls_ends_with_an_answer() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().directory("cgi");
+        let server = hurried(driver, &tree);
+        let mut client = connect(&server);
+        let stream = stall(&mut client, "/own/cat", "100", 10);
+        client.read_to_end().unwrap();
+        let reply = client.so_far(stream);
+        assert!(reply.status == 408 && reply.has_ended, "{reply:?}");
+        assert_eq!(client.goaways.last(), Some(&(stream, 0)));
+        // A frame of which nothing more comes.
+        let mut client = connect(&server);
+        client.send(b"\0\0\x01\x01").unwrap();
+        client.read_to_end().unwrap();
+        assert_eq!(client.goaways, [(0, 0)]);
+    });
+}
+
+#[test]
+fn an_upload_that_stalls_ends_alone() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().directory("cgi");
+        let server = hurried(driver, &tree);
+        let mut client = connect(&server);
+        let asked = stall(&mut client, "/own/cat", "100", 10);
+        let begun = stall(&mut client, "/own/first", "3000000", 2_000_000);
+        while client.so_far(begun).body != b"hello" {
+            client.take_frame().unwrap();
+        }
+        let are_over = |client: &mut Http2| {
+            assert_eq!(client.ask("/a").unwrap().status, 200);
+            client.so_far(asked).is_over() && client.so_far(begun).is_over()
+        };
+        assert!(wait_until(SOON, || are_over(&mut client)));
+        let (asked, begun) = (client.so_far(asked), client.so_far(begun));
+        assert!(asked.status == 408 && asked.has_ended, "{asked:?}");
+        assert_eq!((begun.status, begun.reset), (200, Some(CANCEL)));
+        assert!(client.goaways.is_empty());
+    });
 }
 
 /// The rest of a body behind its response is taken as with HTTP/1.1, up to a limit, and then the client is told.

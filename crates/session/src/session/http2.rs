@@ -35,7 +35,7 @@
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
-//! | time: idle, for a head, for bytes, for a client's window | those of HTTP/1 | the stream is reset, or the connection ends |
+//! | time: idle, for a head, for bytes, for a client's window | those of HTTP/1 | the stream ends with 408 or is reset, or the connection ends |
 //!
 //! The states in which a connection waits:
 //!

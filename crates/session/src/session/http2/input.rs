@@ -312,6 +312,16 @@ impl Http2 {
         }
     }
 
+    /// Drops the consumer of a body, and the bytes that wait for it.
+    pub(super) fn stop_body(&mut self, work: &mut Work, now: Time, stream: u32) {
+        let incoming = work.lane(stream).and_then(|lane| lane.incoming.take());
+        if let Some(incoming) = incoming {
+            let waiting = u32::try_from(incoming.waiting.len()).unwrap_or(u32::MAX);
+            self.connection.handle_taken(stream, waiting, 0, clock(now));
+            work.recount(stream);
+        }
+    }
+
     /// Drops a request and its response, which will not be completed.
     pub(super) fn drop_lane(&mut self, work: &mut Work, now: Time, stream: u32, cut: Cut) {
         let Some(lane) = work.remove(stream) else { return };

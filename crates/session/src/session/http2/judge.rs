@@ -2,17 +2,20 @@
 
 use core::time::Duration;
 
+use http::{Method, Reject, Status};
 use http2::ErrorCode;
 use ring::Time;
 
+use super::lane::Stage;
 use super::work::Work;
 use super::{Http2, Wait, clock};
 use crate::context::Context;
 use crate::record::Cut;
-use crate::session::{Next, Why};
+use crate::session::{Next, Why, refusal};
 
 /// The time between two judgements of the streams of a connection. A stream that has to wait for its client at two
-/// judgements has to move some bytes in between, and all streams together the bytes of the minimum rate.
+/// judgements has to move some bytes in between, or it ends. If all streams wait, they have to move the bytes of the minimum
+/// rate together, or a response has to end in between. Otherwise the connection ends, too.
 pub(super) fn period(cx: &Context) -> Duration {
     cx.tuning.timeout_send.min(cx.tuning.timeout_header)
 }
@@ -70,9 +73,7 @@ impl Http2 {
         if is_due(self.judge_at) {
             self.judge_at = Some(cx.now + period(cx));
             if let Some(work) = work.as_deref_mut() {
-                if !self.judge(work, cx) {
-                    return Next::Close(Why::TimedOut);
-                }
+                self.judge(work, cx);
                 next = Next::Pump;
             }
         }
@@ -92,7 +93,9 @@ impl Http2 {
             Wait::Request(since) if since + cx.tuning.timeout_header <= cx.now => {
                 cx.stats.timeouts += 1;
                 cx.stats.header_timeouts += 1;
-                Next::Close(Why::TimedOut)
+                self.wait = Wait::Server(cx.now);
+                self.connection.end(ErrorCode::NoError, "the rest of a frame took too long");
+                Next::Pump
             }
             Wait::Server(since) if self.ended && since + cx.tuning.timeout_send <= cx.now => {
                 cx.stats.timeouts += 1;
@@ -122,11 +125,12 @@ impl Http2 {
         }
     }
 
-    /// Resets streams whose client does not go on. Returns false if the whole connection is too slow.
-    fn judge(&mut self, work: &mut Work, cx: &mut Context) -> bool {
+    /// Ends streams whose client does not go on, and the connection behind them if it has done nothing else.
+    fn judge(&mut self, work: &mut Work, cx: &mut Context) {
         let period = period(cx);
         let least = cx.least_bytes_in(period);
         let moved = core::mem::take(&mut work.moved);
+        let has_answered = core::mem::take(&mut work.has_answered);
         let mut late = Vec::new();
         let (mut were_late, mut all_late) = (0, true);
         for lane in &mut work.lanes {
@@ -139,20 +143,43 @@ impl Http2 {
                 late.push((lane.id, lane_moved));
             }
         }
-        if !late.is_empty() && all_late && moved < least {
-            cx.stats.slow_peers += 1;
-            return false;
-        }
+        let is_slow = !late.is_empty() && all_late && moved < least && !has_answered;
         for (id, lane_moved) in late {
-            if lane_moved < (least / were_late).max(1) && !work.stop_waiting_for_body(id) {
+            let is_enough = !is_slow && lane_moved >= (least / were_late).max(1);
+            if !is_enough && (is_slow || !work.stop_waiting_for_body(id)) {
                 cx.stats.slow_streams += 1;
-                self.connection.reset(id, ErrorCode::Cancel);
-                self.drop_lane(work, cx.now, id, Cut::Timeout);
+                self.end_late(work, cx, id);
             }
         }
-        true
+        if is_slow {
+            cx.stats.slow_peers += 1;
+            self.connection.end(ErrorCode::NoError, "the streams were too slow");
+            work.has_answered = false;
+        }
+    }
+
+    /// Ends a stream whose client is late: with a response, unless one has begun.
+    #[cold]
+    fn end_late(&mut self, work: &mut Work, cx: &mut Context, id: u32) {
+        let Some(lane) = work.lane(id) else { return };
+        let stage = core::mem::replace(&mut lane.stage, Stage::Turning);
+        let Stage::Asked { head, .. } = stage else {
+            lane.stage = stage;
+            self.connection.reset(id, ErrorCode::Cancel);
+            return self.drop_lane(work, cx.now, id, Cut::Timeout);
+        };
+        self.stop_body(work, cx.now, id);
+        let head = &head.as_head();
+        refusal::make(cx, work.place, TOO_LATE, Some(head), |cx, response| {
+            let is_head = head.method == Method::Head;
+            self.begin_response(work, cx, id, Some(head), is_head, response);
+        });
     }
 }
+
+/// The refusal of a request whose body comes too slowly.
+const TOO_LATE: Reject =
+    Reject { status: Status::RequestTimeout, reason: "the request took too long" };
 
 /// Returns true if a peer is fast enough: `then` is its count of acknowledged bytes at `since`, and `now` the current one.
 fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {

@@ -112,13 +112,7 @@ impl Http2 {
             return self.feed(work, cx.now, id);
         }
         // Nothing takes what the client may have sent already.
-        if let Some(lane) = work.lane(id)
-            && let Some(incoming) = lane.incoming.take()
-        {
-            let waiting = u32::try_from(incoming.waiting.len()).unwrap_or(u32::MAX);
-            self.connection.handle_taken(id, waiting, 0, super::clock(cx.now));
-            work.recount(id);
-        }
+        self.stop_body(work, cx.now, id);
         match reject {
             None => self.begin_response(work, cx, id, head.as_ref(), false, response),
             Some(reject) => {

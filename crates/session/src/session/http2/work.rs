@@ -69,6 +69,8 @@ pub(in crate::session) struct Work {
     pub(super) begun: (u64, u32),
     /// Bytes of both directions since the last judgement.
     pub(super) moved: u64,
+    /// True if a response has ended since the last judgement.
+    pub(super) has_answered: bool,
     pub(super) pace: Option<Pace>,
     /// The time up to which requests wait for bodies that nothing takes; some while there are such requests.
     pub(super) skips_until: Option<Time>,
@@ -126,7 +128,7 @@ impl Outgoing for Work {
         self.turns.clear();
         self.postponed.clear();
         (self.pace, self.skips_until) = (None, None);
-        (self.begun, self.moved) = ((0, 0), 0);
+        (self.begun, self.moved, self.has_answered) = ((0, 0), 0, false);
     }
 }
 
@@ -263,6 +265,7 @@ impl Work {
     pub(super) fn end_response(&mut self, record: Option<Box<crate::record::Record>>) {
         let at = self.queue.promised() + self.out.len() as u64;
         self.ends.push(End { at, record });
+        self.has_answered = true;
     }
 
     /// Moves the frames that were written into the queue.
