@@ -49,7 +49,7 @@ pub(crate) struct Output {
     pub(crate) trailers: FieldSection<'static>,
     /// The pieces that the client takes; known once the producer has been asked.
     pub(crate) takes: Option<Takes>,
-    /// True if the client had other requests beside this one when the producer was last asked.
+    /// True if the client had other requests beside this one, or took little, when the producer was last asked.
     pub(crate) is_shared: bool,
     /// Bytes that are missing to the promised length.
     left: Option<u64>,

@@ -564,9 +564,9 @@ pub trait BodySink {
     /// The pieces that the sink takes.
     fn takes(&self) -> Takes;
 
-    /// Returns true if the connection has other requests beside this one. Then no body should keep much memory for a
-    /// client that takes nothing: such a client would have that memory as many times as it has requests. By default the
-    /// body is alone.
+    /// Returns true if the connection has other requests beside this one, or takes little. Then no body should keep much
+    /// memory for a client that takes nothing: such a client would have that memory as many times as it has requests. By
+    /// default the body is alone.
     fn is_shared(&self) -> bool {
         false
     }

@@ -19,8 +19,8 @@ const FLOW_CONTROL_ERROR: u32 = 3;
 const REFUSED_STREAM: u32 = 7;
 /// The memory that a connection may cost, with room for that of the allocator.
 const CONNECTION_BYTES_MAX: u64 = 1024 * 1024;
-/// The same with 32 contents of upstreams: one has a whole `buffer`, the others have small ones.
-const UPSTREAMS_BYTES_MAX: u64 = CONNECTION_BYTES_MAX + 1024 * 1024 + 32 * 36 * 1024;
+/// The same with 32 contents of upstreams. Each has a piece of up to 20 KiB that came with its head, and its exchange.
+const UPSTREAMS_BYTES_MAX: u64 = 2 * CONNECTION_BYTES_MAX;
 
 fn stage(driver: &str, tree: &Tree) -> Server {
     stage_with(driver, tree, "")

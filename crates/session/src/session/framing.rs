@@ -67,7 +67,7 @@ impl BodyFraming {
 pub(super) struct Sink<'a> {
     pub(super) stream: &'a mut Stream,
     pub(super) framing: &'a mut BodyFraming,
-    /// True if the connection has other requests beside this one.
+    /// True if the connection has other requests beside this one, or takes little.
     pub(super) is_shared: bool,
 }
 

@@ -49,6 +49,8 @@ const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short. The longest head
 /// fits, with the bytes that may come behind it.
 const SMALL_BYTES: usize = 36 * 1024;
+/// Bytes of a cyclic buffer for a content beside others of its connection. A line of framing fits, and a piece behind it.
+pub(super) const SHARED_BYTES: usize = 16 * 1024;
 /// Bytes of small buffers that are kept for the next contents.
 const SMALL_BYTES_KEPT: u64 = 4 * 1024 * 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
@@ -134,7 +136,8 @@ impl Exchange {
     pub(in crate::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.reception.method.is_pulled() && self.receives() {
             // Short parts are copied out of the cyclic buffer, so its size does not limit them.
-            if self.reception.method.is_memory() && self.is_full() {
+            let is_bounded = self.reception.method.is_memory() || self.is_beside_others();
+            if is_bounded && self.is_full() {
                 return;
             }
             if self.is_turn_over(tools) {
@@ -206,8 +209,12 @@ impl Exchange {
     /// Returns true if the client takes the content now, and no other of its requests beside it. A connection of HTTP/2 has
     /// many requests, and its memory is not to be as many whole buffers. Only memory beside a file is given to all.
     pub(super) fn has_its_turn(&self) -> bool {
-        let output = self.delivery.output.borrow();
-        output.takes.is_some() && (!output.is_shared || self.upstream.rules.buffer_dir.is_some())
+        self.is_taken() && !self.is_beside_others()
+    }
+
+    /// Returns true if the client takes other contents beside this one, or takes little.
+    pub(super) fn is_beside_others(&self) -> bool {
+        self.delivery.output.borrow().is_shared && self.upstream.rules.buffer_dir.is_none()
     }
 
     /// Pulls a piece of the `left` missing bytes of a content of known length, unless there is no room for it or
@@ -360,8 +367,8 @@ impl Exchange {
         let whole = self.buffer_bytes();
         if !self.reception.method.is_memory() {
             let buffer = if self.has_its_turn() { self.take_whole_buffer(tools) } else { None };
-            if let Some(buffer) = buffer.or_else(|| tools.pools.small.take(whole.min(SMALL_BYTES)))
-            {
+            let small = whole.min(if self.is_beside_others() { SHARED_BYTES } else { SMALL_BYTES });
+            if let Some(buffer) = buffer.or_else(|| tools.pools.small.take(small)) {
                 self.reception.method = ReceiveMethod::Memory { buffer, is_interrupted: false };
             }
         } else if self.delivery.bytes >= EARLY_BYTES_MAX

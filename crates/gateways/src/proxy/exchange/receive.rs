@@ -10,7 +10,7 @@ use ring::Key;
 use sendfile::Piece;
 
 use super::duty::Clock;
-use super::pull::PULLED_BYTES_MIN;
+use super::pull::{PULLED_BYTES_MIN, SHARED_BYTES};
 use super::reception::ReceiveMethod;
 use super::{Exchange, SURPLUS, Stage, Tools};
 use crate::held::Held;
@@ -57,13 +57,14 @@ impl Exchange {
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
             () if self.has_its_turn() => most,
+            () if self.is_beside_others() => most.min(SHARED_BYTES as u64),
             () => most.min(EARLY_BYTES_MAX),
         }
     }
 
     /// Bytes that may be received at once. For a client whose turn it is, the buffer is the limit.
     pub(super) fn room(&self) -> usize {
-        if self.is_taken() && !self.reception.is_lean {
+        if self.has_its_turn() && !self.reception.is_lean {
             return usize::MAX;
         }
         let waiting = self.delivery.output.borrow().in_memory();

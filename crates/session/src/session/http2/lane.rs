@@ -16,6 +16,9 @@ use crate::session::{BrokenEnd, Left, Unanswered};
 
 /// The lanes beside which a lane may use the whole window of its file. More lanes share what one connection may prefetch.
 const WHOLE_WINDOW_LANES: usize = 2;
+/// A producer keeps much memory only for a client that has taken so many bytes at once, a frame: a client with smaller
+/// windows might take nothing more.
+const LARGE_WINDOW: u64 = http2::limits::FRAME_BYTES_MAX as u64;
 /// The least part of a window that a lane gets: more lanes do not make reads smaller.
 const WINDOW_PARTS_MAX: usize = 8;
 
@@ -94,6 +97,8 @@ pub(super) struct Sending {
     pub(super) parts: Option<Parts>,
     pub(super) producer: Option<Box<dyn Producer>>,
     pub(super) framing: BodyFraming,
+    /// True if the client has had a [large](LARGE_WINDOW) window.
+    pub(super) takes_much: bool,
     pub(super) trailers: FieldSection<'static>,
     pub(super) record: Option<Box<Record>>,
     /// Bytes of the body that were framed.
@@ -143,10 +148,17 @@ impl Sending {
     }
 
     /// Promises the next part of the body, about `room` bytes of it if it is made; returns whether there was one.
-    /// `lanes` is the number of lanes that share the connection.
-    pub(super) fn promise(&mut self, stream: &mut Stream, room: u64, lanes: usize) -> bool {
+    /// `lanes` is the number of lanes that share the connection, and `window` are the bytes that the client takes now.
+    pub(super) fn promise(
+        &mut self,
+        stream: &mut Stream,
+        room: u64,
+        window: u64,
+        lanes: usize,
+    ) -> bool {
         if let Some(mut producer) = self.producer.take() {
-            let is_shared = lanes > 1;
+            self.takes_much |= window >= LARGE_WINDOW;
+            let is_shared = lanes > 1 || !self.takes_much;
             let mut sink = Sink { stream, framing: &mut self.framing, is_shared };
             let mut produced = producer.poll(room, &mut sink);
             if self.framing.is_broken(produced) {

@@ -223,7 +223,7 @@ impl Http2 {
                 return Served::Paused(Pause::Window);
             }
             let most = window.clamp(PRODUCED_BYTES_MIN, PRODUCED_BYTES_MAX);
-            if !sending.promise(stream, most, lanes) {
+            if !sending.promise(stream, most, window, lanes) {
                 return Served::Paused(Pause::Producer);
             }
         }

@@ -222,6 +222,7 @@ impl Http2 {
             parts: Some(body.into_iter()),
             producer: None,
             framing,
+            takes_much: false,
             trailers: FieldSection::EMPTY,
             record,
             framed: 0,
