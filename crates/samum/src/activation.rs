@@ -69,6 +69,17 @@ impl Passed {
     fn is_stored(&self) -> bool {
         self.name.starts_with(STORED)
     }
+
+    /// Returns true if it has the address of a listener.
+    fn is_at(&self, address: &Address) -> bool {
+        match (&self.address, address) {
+            (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
+            (Address::Unix(passed), Address::Unix(unix)) => {
+                std::path::absolute(&unix.path).is_ok_and(|path| path == passed.path)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Activation {
@@ -128,40 +139,46 @@ impl Activation {
         };
         let stored = at_path.map(name_of_file);
         let mut file = None;
-        let is_same = |passed: &mut Passed| match (&passed.address, address) {
-            (Address::Ip(passed), Address::Ip(ip)) => passed == ip,
-            (Address::Unix(_), Address::Unix(_)) if passed.is_stored() => {
+        let is_same = |passed: &mut Passed| match &passed.address {
+            Address::Unix(_) if passed.is_stored() && matches!(address, Address::Unix(_)) => {
                 let is_same = stored.as_ref() == Some(&passed.name);
                 file = file.or_else(|| at_path.filter(|_| is_same));
                 is_same
             }
-            (Address::Unix(passed), Address::Unix(unix)) => {
-                std::path::absolute(&unix.path).is_ok_and(|path| path == passed.path)
-            }
-            _ => false,
+            _ => passed.is_at(address),
         };
         let sockets = self.all.extract_if(.., is_same).map(|passed| passed.socket).collect();
         (sockets, file)
     }
 
-    /// Checks that listeners have taken all sockets: clients would wait in vain at the others. Sockets that an earlier
-    /// server has stored for listeners that are gone are closed.
+    /// Checks that each socket of a socket unit is that of a listener: clients would wait in vain at the others. To be called
+    /// before listeners are opened. A listener with the same port would fail, and blame another server.
     ///
     /// # Errors
     ///
     /// A sentence for the operator that names a socket without a listener, and the addresses of all listeners.
-    pub(crate) fn check_rest<'a>(
-        &mut self,
+    pub(crate) fn check<'a>(
+        &self,
         listeners: impl Iterator<Item = &'a Address>,
     ) -> Result<(), String> {
-        self.all.retain(|passed| !passed.is_stored());
-        let Some(Passed { address, name, .. }) = self.all.first() else { return Ok(()) };
-        let listeners: Vec<_> = listeners.map(ToString::to_string).collect();
+        let listeners: Vec<_> = listeners.collect();
+        let has_listener = |passed: &&Passed| listeners.iter().any(|address| passed.is_at(address));
+        let mut units = self.all.iter().filter(|passed| !passed.is_stored());
+        let Some(Passed { address, name, .. }) = units.find(|passed| !has_listener(passed)) else {
+            return Ok(());
+        };
+        let listeners: Vec<_> = listeners.iter().map(ToString::to_string).collect();
         Err(format!(
-            "the service manager has passed a socket for {address} ({name}), and the configuration listens on {}: change \
-             `ListenStream=` of the socket unit or `listen`, so that both have the same addresses",
+            "the service manager (systemd) has handed over a socket for {address} ({name}), and no `listen` has this \
+             address (they have {}): change `ListenStream=` of the socket unit or `listen`, so that both have the same \
+             addresses",
             listeners.join(", ")
         ))
+    }
+
+    /// Closes the sockets that an earlier server has stored for listeners that are gone.
+    pub(crate) fn close_rest(&mut self) {
+        self.all.clear();
     }
 }
 
@@ -209,12 +226,15 @@ mod tests {
             Address::Unix(UnixSocket { path, mode: Some(0o600), ..UnixSocket::default() });
         let (taken, file) = all.take(&at_path);
         assert_eq!((taken.len(), file), (1, None), "the socket unit has the file");
-        let error = all.check_rest([&other, &at_path].into_iter()).unwrap_err();
-        assert!(error.contains(&format!("a socket for {ip} (web)")), "{error}");
-        assert!(error.contains("listens on 127.0.0.1:1, unix:"), "{error}");
+        let error = all.check([&other, &at_path].into_iter()).unwrap_err();
+        assert!(
+            error.contains(&format!("a socket for {ip} (web), and no `listen` has")),
+            "{error}"
+        );
+        assert!(error.contains("(they have 127.0.0.1:1, unix:"), "{error}");
+        assert_eq!(all.check([&other, &ip].into_iter()), Ok(()));
         assert_eq!(all.take(&ip).0.len(), 1);
         assert!(all.take(&ip).0.is_empty());
-        assert_eq!(all.check_rest([].into_iter()), Ok(()));
     }
 
     #[test]
@@ -226,8 +246,9 @@ mod tests {
         let sockets = vec![tcp.try_clone().unwrap().into(), tcp.into(), other.into()];
         let names = "samum-listener-1:samum-listener-1:samum-listener-2";
         let mut all = Activation::new(sockets, names).unwrap();
+        assert_eq!(all.check([&address].into_iter()), Ok(()), "another one is only stored");
         assert_eq!(all.take(&address).0.len(), 2);
-        assert_eq!(all.check_rest([&address].into_iter()), Ok(()));
+        all.close_rest();
         assert!(std::net::TcpStream::connect(gone).is_err());
     }
 
@@ -253,7 +274,6 @@ mod tests {
         let _other = UnixListener::bind(&path).unwrap();
         let mut all = passed(&socket);
         assert!(all.take(&at(&path)).0.is_empty());
-        assert_eq!(all.check_rest([&at(&path)].into_iter()), Ok(()), "it is closed");
         let mut all = passed(&socket);
         assert_eq!(all.take(&at(&moved)).0.len(), 1, "clients of this path reach it");
     }

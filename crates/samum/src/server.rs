@@ -326,6 +326,7 @@ fn prepare(
     let limit = descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
         Interfaces::open(server, snapshot.listeners(), listen::reserve)?;
+    activation.check(kernel.iter().map(|(_, listen)| &listen.address))?;
     let has_interfaces = !server.interfaces.is_empty();
     let has_sockets = !has_interfaces || !kernel.is_empty();
     let room = room(limit, server.threads, snapshot, is_replaceable)?;
@@ -359,7 +360,7 @@ fn prepare(
             worker.extend(opened.into_iter().map(|socket| (*number, socket)));
         }
     }
-    activation.check_rest(kernel.iter().map(|(_, listen)| &listen.address))?;
+    activation.close_rest();
     texts.extend(said);
     let control = control_path(server.control.as_deref(), is_replaceable || has_interfaces);
     control.as_ref().inspect(|(path, _)| control_socket::make_directory(path, user.as_ref()));

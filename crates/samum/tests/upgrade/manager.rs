@@ -157,15 +157,24 @@ fn a_listener_can_name_its_socket() {
 
 #[test]
 fn sockets_for_other_addresses_than_the_configuration_has_are_an_error_that_names_both() {
-    let tree = tree();
-    let (port, path) = (free_port(), tree.path().join("local.sock"));
-    let listen = format!("\"127.0.0.1:0\", \"unix:{}\"", text(&path));
-    configure(&tree, "auto", "", &site(&tree, &listen));
-    let output = activate(&tree, port, &path).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains(&format!("a socket for 127.0.0.1:{port} (web)")), "{error}");
-    assert!(error.contains("listens on 127.0.0.1:0, unix:"), "{error}");
+    on_both_drivers(|driver| {
+        let port = free_port();
+        // The second cannot be bound beside the socket that was handed over, but no other server is to blame.
+        for ip in ["127.0.0.1:0".to_owned(), format!("0.0.0.0:{port}")] {
+            let tree = tree();
+            let path = tree.path().join("local.sock");
+            let listen = format!("\"{ip}\", \"unix:{}\"", text(&path));
+            configure(&tree, driver, "", &site(&tree, &listen));
+            let output = activate(&tree, port, &path).output().unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let error = String::from_utf8_lossy(&output.stderr);
+            let socket = format!("a socket for 127.0.0.1:{port} (web), and no `listen` has this");
+            assert!(error.contains(&socket), "{error}");
+            assert!(error.contains(&format!("(they have {ip}, unix:")), "{error}");
+            assert!(error.contains("change `ListenStream=`"), "{error}");
+            assert!(!error.contains("another server"), "{error}");
+        }
+    });
 }
 
 /// Becomes the server with the descriptors that stand in front of its arguments, as a service manager does. Their names are
