@@ -119,7 +119,8 @@ impl Hosts {
         (is_safe && self.find(host) == Some(site)).then_some(name)
     }
 
-    fn site_of(&self, host: Option<&[u8]>) -> SiteId {
+    /// Returns the site for a host, with or without a port, or for none.
+    pub fn site_of(&self, host: Option<&[u8]>) -> SiteId {
         let Some(host) = host else { return self.default };
         match self.usual.get(host) {
             Some(site) => *site,

@@ -210,7 +210,8 @@ pub struct Explain {
     #[arg(value_name = "URL")]
     pub url: String,
 
-    /// A field of the request, such as `Accept-Encoding: br`. May be repeated
+    /// A field of the request, such as `Accept-Encoding: br`; `Host` takes the place of the host of the URL. May be
+    /// repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub fields: Vec<String>,
 

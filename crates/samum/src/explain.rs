@@ -93,19 +93,23 @@ impl Question {
         let port = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
         let port = port.map(|(_, port)| port.parse().map_err(|_| wrong("its port is no number")));
         let port = port.transpose()?;
-        let mut head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n");
+        let mut asked = None;
+        let mut others = String::new();
         for field in fields {
-            let name = field.split(':').next().unwrap_or_default();
-            if field.contains(['\r', '\n']) || !field.contains(':') {
+            let Some((name, value)) =
+                field.split_once(':').filter(|_| !field.contains(['\r', '\n']))
+            else {
                 return Err(format!("{field:?}: expected a field, such as `Accept-Encoding: br`"));
+            };
+            if name.eq_ignore_ascii_case("Host") && asked.is_none() {
+                asked = Some(value.trim().to_owned());
+                continue;
             }
-            if name.eq_ignore_ascii_case("Host") {
-                return Err("the host is that of the URL; leave `Host` out".to_owned());
-            }
-            head.push_str(field);
-            head.push_str("\r\n");
+            others.push_str(field);
+            others.push_str("\r\n");
         }
-        head.push_str("\r\n");
+        let asked = asked.unwrap_or_else(|| host.to_owned());
+        let head = format!("GET {target} HTTP/1.1\r\nHost: {asked}\r\n{others}\r\n");
         // The parser of servers judges it.
         match http1::parse(head.as_bytes(), &Limits::DEFAULT) {
             Ok(Some((_, len))) if len == head.len() => {}
@@ -113,7 +117,7 @@ impl Question {
             Err(reject) => return Err(wrong(&format!("the request is refused: {reject}"))),
         }
         let (host, url) = (host.to_owned(), url.clone());
-        Ok(Parts { scheme, url, host, port, head, from: *from })
+        Ok(Parts { scheme, url, host, asked, port, head, from: *from })
     }
 }
 
@@ -150,8 +154,11 @@ mod tests {
             let parts = parts(url, &["Accept: */*"]).expect(url);
             assert_eq!((&parts.host[..], parts.port), (host, port), "{url}");
             let head = format!("{line}\r\nHost: {host}\r\nAccept: */*\r\n\r\n");
-            assert_eq!(parts.head, head, "{url}");
+            assert_eq!((parts.head, &parts.asked[..]), (head, host), "{url}");
         }
+        let parts = parts("https://a.example/", &["A: b", "host:  b.example "]).unwrap();
+        assert_eq!((&parts.host[..], &parts.asked[..]), ("a.example", "b.example"));
+        assert_eq!(parts.head, "GET / HTTP/1.1\r\nHost: b.example\r\nA: b\r\n\r\n");
     }
 
     #[test]
@@ -168,7 +175,8 @@ mod tests {
             ("http://a.example/", &["Accept"]),
             ("http://a.example/", &["Accept: a\r\nX: y"]),
             ("http://a.example/", &["A: a\nX: y"]),
-            ("http://a.example/", &["Host: b.example"]),
+            ("http://a.example/", &["Host: b.example", "Host: b.example"]),
+            ("http://a.example/", &["Host: b.example/c"]),
             ("http://a.example/", &["A: \u{1b}[2J"]),
             ("http://a.example/", &[": a"]),
         ] {

@@ -111,7 +111,26 @@ impl Serving {
 
     /// The certificates that clients of a site may have, if they are asked for one.
     pub(crate) fn clients(&self, site: SiteId) -> Option<&TlsClients> {
-        self.snapshot.inner[site.index()].clients.as_ref()
+        self.snapshot.inner[site.index()].tls.as_ref()?.client.as_ref()
+    }
+
+    /// Returns true if a client whose handshake at a listener was for the site `shown` may send requests to the site `asked`,
+    /// as far as the configuration tells: two files with the same certificate count as different ones.
+    pub(crate) fn are_interchangeable(&self, listener: u32, shown: SiteId, asked: SiteId) -> bool {
+        let tls_of = |site: SiteId| {
+            let is_own = self.snapshot.inner[site.index()].tls.is_some();
+            let default = self.default_site(listener).filter(|_| !is_own);
+            let owner = default.unwrap_or(site);
+            (owner, self.snapshot.inner[owner.index()].tls.as_ref())
+        };
+        let ((one, its), (other, others)) = (tls_of(shown), tls_of(asked));
+        // A certificate that the server makes is for the hosts of one site.
+        one == other || its == others && its.is_some_and(|tls| !tls.pairs.is_empty())
+    }
+
+    /// Returns the site for a host at a listener, as the handshakes choose it.
+    pub(crate) fn site_of(&self, listener: u32, host: &[u8]) -> Option<SiteId> {
+        Some(self.snapshot.listener(listener)?.hosts.site_of(Some(host)))
     }
 
     /// The address to which a site redirects requests without TLS, if it does.

@@ -21,8 +21,8 @@ use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
     self, Access, Action, Config, FileRules, Files, FixedStatus, HeaderRule, Https, Limits, Listen,
-    Log, LogFormat, LogTarget, Pattern, Piece, RequestHeader, Route, Secrets, Site, TlsClients,
-    Tuning, Variable, rule, site,
+    Log, LogFormat, LogTarget, Pattern, Piece, RequestHeader, Route, Secrets, Site, Tls, Tuning,
+    Variable, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -65,6 +65,8 @@ pub struct Snapshot {
     pub(super) has_sender_rules: bool,
     /// The challenges of authorities that are answered.
     pub(super) challenges: Arc<Challenges>,
+    /// True if the server gets certificates from an authority.
+    has_acme: bool,
     pub(super) routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -152,8 +154,8 @@ pub(super) struct Inner {
     pub(super) pages: BTreeMap<u16, Page>,
     /// Some if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
-    /// The certificates that clients are asked for.
-    pub(super) clients: Option<TlsClients>,
+    /// The certificates of the site and the demands on those of clients, if it has its own.
+    pub(super) tls: Option<Tls>,
     /// The field `Strict-Transport-Security`, if responses over TLS have it.
     pub(super) hsts: Option<FieldSection<'static>>,
 }
@@ -235,6 +237,11 @@ impl Snapshot {
         Arc::clone(&self.challenges)
     }
 
+    /// Returns true if the server gets certificates from an authority.
+    pub(crate) fn has_acme(&self) -> bool {
+        self.has_acme
+    }
+
     /// Prepares a configuration, and reads its files of redirects.
     ///
     /// # Errors
@@ -267,6 +274,7 @@ impl Snapshot {
             has_sender_rules: !config.server.trusted_proxies.is_empty()
                 || config.acme.is_some()
                 || config.sites.iter().any(has_scheme_rules),
+            has_acme: config.acme.is_some(),
             challenges: Arc::default(),
             routes: Vec::new(),
             roots: Vec::new(),
@@ -320,7 +328,7 @@ impl Snapshot {
                 server_timing: site.server_timing,
                 pages,
                 to_https: ToHttps::of(site),
-                clients: site.tls.as_ref().and_then(|tls| tls.client.clone()),
+                tls: site.tls.clone(),
                 hsts: site.hsts.map(hsts_of),
             });
         }

@@ -201,6 +201,82 @@ fn the_certificates_of_clients_and_values_of_files_are_said_without_their_conten
     }
 }
 
+/// The URL has the host of the handshake, and the field that of the request.
+#[test]
+fn a_host_of_another_site_than_that_of_the_handshake_and_challenges_are_explained() {
+    let dir = Tree::new().file("www/a.txt", "a").file("www/.well-known/acme-challenge/x", "x");
+    let path = dir.path().join("samum.toml");
+    let site = |host: &str, tls: &str| {
+        format!(
+            "[[site]]\nlisten = [\"127.0.0.1:8743\", {{ address = \"127.0.0.1:8443\", tls = true }}]\n\
+             hosts = [\"{host}\"]\nhttps = \"redirect\"\n{tls}\n[[site.route]]\nfiles = \"www\"\ndotfiles = true\n"
+        )
+    };
+    let same = "tls = { certificate = \"a.pem\" }";
+    let demanding = "tls = { certificate = \"a.pem\", client = { ca = \"ca.pem\" } }";
+    let text = site("a.example", same)
+        + &site("b.example", same)
+        + &site("c.example", demanding)
+        + &site("d.example", "tls = \"self-signed\"")
+        + &site("127.0.0.1", "tls = \"self-signed\"");
+    let acme =
+        "[acme]\ncontact = [\"mailto:a@a.example\"]\nstorage = \"acme\"\nagree-terms = true\n";
+    let acme = site("e.example", "tls = \"acme\"") + acme;
+    let misdirected = "421 Misdirected Request";
+    let of_others = "the routes answer it, for other programs that get certificates";
+    for (text, url, host, expected) in [
+        (&text, "https://a.example:8443/a.txt", "b.example", &["200 OK"][..]),
+        (
+            &text,
+            "https://a.example:8443/a.txt",
+            "c.example",
+            &[
+                misdirected,
+                "handshake     for a.example:8443 (the site a.example); the site c.example has another",
+            ],
+        ),
+        (&text, "https://c.example:8443/a.txt", "a.example", &[misdirected, "needs a certificate"]),
+        (&text, "https://d.example:8443/a.txt", "127.0.0.1", &[misdirected]),
+        (&text, "https://127.0.0.1:8443/a.txt", "127.0.0.1:8443", &["200 OK"]),
+        // No site has these: they are the default's.
+        (&text, "https://x.example:8443/a.txt", "y.example", &["200 OK"]),
+        (
+            &text,
+            "http://127.0.0.1:8743/",
+            "c.example",
+            &["308", "Location: https://c.example:8443/"],
+        ),
+        (
+            &text,
+            "http://a.example:8743/.well-known/acme-challenge/x",
+            "a.example",
+            &[of_others, "`https` does not redirect it", "200 OK"],
+        ),
+        (
+            &acme,
+            "http://e.example:8743/.well-known/acme-challenge/x",
+            "e.example",
+            &["while an authority asks for its token: not now", of_others, "200 OK"],
+        ),
+        (
+            &acme,
+            "https://e.example:8443/.well-known/acme-challenge/x",
+            "e.example",
+            &["authorities ask without TLS", of_others, "200 OK"],
+        ),
+    ] {
+        fs::write(&path, text).unwrap();
+        let field = format!("Host: {host}");
+        let arguments = [url, "-H", &field, "--config", path.to_str().unwrap()];
+        let (code, shown, error) = explain(&arguments);
+        assert_eq!((code, &error[..]), (Some(0), ""), "{url}");
+        for text in expected {
+            assert!(shown.contains(text), "{url} {host}: no {text:?} in\n{shown}");
+        }
+        assert_eq!(shown.contains(misdirected), expected.contains(&misdirected), "{url}: {shown}");
+    }
+}
+
 /// The URL's address has a listener, one field comes with `https` only, and another is only kept from an upstream.
 #[test]
 fn addresses_schemes_and_fields_that_are_kept_back_are_explained() {

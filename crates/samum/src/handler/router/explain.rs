@@ -30,6 +30,7 @@ use super::asked::Asked;
 use super::destination::{Ground, is_hidden, normalize, place_of};
 use super::https::{is_of_site, route_of, turned_away};
 use super::state::{Event, Next, Parsing, State};
+use crate::challenges::DIRECTORY;
 use crate::guard::Refusal;
 use crate::handler::includes::{self, Lookup, Pages};
 use crate::handler::{Request, Response, Ticket, files, page};
@@ -108,8 +109,10 @@ impl Display for Client {
 pub(crate) struct Parts {
     pub(crate) scheme: Scheme,
     pub(crate) url: String,
-    /// The host, as a field has it.
+    /// The host of the URL, perhaps with a port: the client connects to it, and names it in a handshake.
     pub(crate) host: String,
+    /// The host that the request has in its field.
+    pub(crate) asked: String,
     /// The port of the URL, if it has one.
     pub(crate) port: Option<u16>,
     /// The head of the request, as a client would send it.
@@ -144,9 +147,13 @@ impl Operator for Nobody {
     fn complain(&mut self, _: &mut Ring, _: ring::Time, _: Complaint, _: &str) {}
 }
 
-/// The handshake of a client that has named the host of its request.
+/// The handshake of a client that has named a host.
 #[derive(Debug)]
-struct Named(String);
+struct Named {
+    host: String,
+    /// True if requests for the host of the request may come on the connection.
+    permits: bool,
+}
 
 impl Handshake for Named {
     fn version(&self) -> &'static str {
@@ -158,7 +165,7 @@ impl Handshake for Named {
     }
 
     fn server_name(&self) -> Option<&str> {
-        Some(&self.0)
+        Some(&self.host)
     }
 
     fn client(&self) -> Option<&str> {
@@ -170,7 +177,7 @@ impl Handshake for Named {
     }
 
     fn permits(&self, _host: Option<&str>) -> bool {
-        true
+        self.permits
     }
 }
 
@@ -194,12 +201,13 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
     let serving = Serving::new(Arc::clone(&snapshot), trees);
     let site = serving.site(listener, head).ok_or("no site has the listener")?;
     let name = &snapshot.records()[site.index()].name;
-    match serving.listed(listener, parts.host.as_bytes(), site) {
+    match serving.listed(listener, parts.asked.as_bytes(), site) {
         Some(_) => out.say("site", format_args!("{name} (its hosts have this host)")),
         None => out.say("site", format_args!("{name} (the default: no site lists this host)")),
     }
+    let shown = serving.site_of(listener, parts.host.as_bytes()).unwrap_or(site);
     if is_tls {
-        say_clients(&mut out, serving.clients(site));
+        say_clients(&mut out, serving.clients(shown));
     }
     let mut shell = shell(&snapshot)?;
     // The responses have a date.
@@ -214,7 +222,8 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         });
     }
     if is_tls {
-        origin.set_handshake(Rc::new(Named(parts.host.clone())));
+        let permits = serving.are_interchangeable(listener, shown, site);
+        origin.set_handshake(Rc::new(Named { host: parts.host.clone(), permits }));
     }
     let request = Request { head, ticket: TICKET, origin: &origin, is_again: false, is_next: true };
     let told = told_scheme(&shell, &request, &serving);
@@ -230,7 +239,22 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
             Outcome::Refused(Refusal::Conflict) => {
                 out.say("client", "a proxy that is believed names different clients");
             }
-            Outcome::Challenge(_) => out.say("acme", "a challenge of a certificate authority"),
+            Outcome::Error(_, Reason::Handshake) => {
+                let records = snapshot.records();
+                let [shown, asked] = [shown, site].map(|site| &records[site.index()].name);
+                out.say(
+                    "handshake",
+                    format_args!(
+                        "for {} (the site {shown}); the site {asked} has another certificate, `profile` or `client`, so \
+                         the client has to connect again for {}",
+                        parts.host, parts.asked
+                    ),
+                );
+            }
+            Outcome::Challenge(_) => out.say(
+                "challenge",
+                "this server answers it for `tls = \"acme\"`: an authority asks for this token now",
+            ),
             _ => {
                 out.say("https", "the site answers such requests without its routes (`https`)");
                 if is_of_site(&outcome) {
@@ -241,6 +265,7 @@ pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, 
         }
         next = refuse(ground, None, refused.unwrap_or(outcome));
     } else {
+        say_challenge(&mut out, &serving, head, is_tls, serving.to_https(site).is_some());
         let (place, refusal) = place(&serving, site, head, &mut name);
         destination = place;
         let ground = Ground { serving: &serving, destination };
@@ -293,6 +318,37 @@ fn say_clients(out: &mut Explanation, clients: Option<&TlsClients>) {
     if let Some(crl) = crl {
         out.say("", format_args!("that {} does not revoke", crl.display()));
     }
+}
+
+/// Says who answers a challenge of an authority, if the request is for one that does not wait here.
+fn say_challenge(
+    out: &mut Explanation,
+    serving: &Serving,
+    head: &Head<'_>,
+    is_tls: bool,
+    is_redirected: bool,
+) {
+    let Target::Origin { path, .. } = head.target else { return };
+    if !path.starts_with(DIRECTORY) {
+        return;
+    }
+    if serving.snapshot.has_acme() {
+        let why = match is_tls {
+            true => "authorities ask without TLS, so this server never answers it here",
+            false => {
+                "this server answers it for `tls = \"acme\"` while an authority asks for its token: not now"
+            }
+        };
+        out.say("challenge", why);
+    }
+    let redirection = match is_redirected && !is_tls {
+        true => ", and `https` does not redirect it",
+        false => "",
+    };
+    out.say(
+        "challenge",
+        format_args!("the routes answer it, for other programs that get certificates{redirection}"),
+    );
 }
 
 /// The listener that would get the request, and the listener's address.
