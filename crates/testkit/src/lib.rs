@@ -25,6 +25,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a panic is how a test fails; see above")]
 
+mod any_certificate;
 mod built;
 mod client;
 mod content;
@@ -45,6 +46,7 @@ mod tether;
 mod throttle;
 mod tree;
 
+pub use any_certificate::AnyCertificate;
 pub use built::built;
 pub use client::{Address, Client, get, request};
 pub use content::Content;

@@ -8,14 +8,14 @@ use std::vec;
 use std::vec::Vec;
 
 use proptest::prelude::*;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{self, cipher_suite as suite, default_provider};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, ConnectionTrafficSecrets, DigitallySignedStruct, Error, KeyLog,
-    ServerConfig, ServerConnection, SignatureScheme, SupportedCipherSuite,
+    ClientConfig, ClientConnection, ConnectionTrafficSecrets, Error, KeyLog, ServerConfig,
+    ServerConnection, SupportedCipherSuite,
 };
+use testkit::AnyCertificate;
 
 use crate::peer::Peer;
 use crate::{Alert, Assembly, Cipher, Fault, Keys, RECORD_OVERHEAD_MAX, Records};
@@ -46,45 +46,6 @@ impl KeyLog for Told {
             _ => return,
         };
         self.0.lock().unwrap()[index] = secret.to_vec();
-    }
-}
-
-/// Takes every certificate: these tests are about records.
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -159,7 +120,7 @@ fn shake(suite: SupportedCipherSuite) -> Pair {
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_custom_certificate_verifier(AnyCertificate::of(&default_provider()))
         .with_no_client_auth();
     client.enable_secret_extraction = true;
     let name = ServerName::try_from("example.org").unwrap();

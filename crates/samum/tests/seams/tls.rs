@@ -10,15 +10,15 @@ use std::sync::{Arc, LazyLock};
 
 use config::{Address, Listen};
 use ring::sim::{End, Peer};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind,
-    ProtocolVersion, SignatureScheme, SupportedProtocolVersion,
+    AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion,
+    SupportedProtocolVersion,
 };
 use samum::secure::Secure;
 use sendfile::KernelTcp;
+use testkit::AnyCertificate;
 use tls::{
     Acceptor, Acceptors, ListenerTls, Pair, Profile, Secured, SharedAcceptors, SiteTls, TicketKeys,
     WorkerAcceptors,
@@ -52,7 +52,8 @@ pub(crate) fn acceptors_of(pair: Pair) -> WorkerAcceptors {
         clients: None,
         http2: false,
     };
-    let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).expect("settings");
+    let acceptor =
+        Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).expect("settings");
     let acceptors = Acceptors::new();
     let url = "https://example.org/".into();
     acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, url })]));
@@ -71,45 +72,6 @@ pub(crate) fn make(tcp: KernelTcp, listener: usize) -> Secured<KernelTcp> {
     ACCEPTORS.with(|acceptors| Secured::new(tcp, acceptors, listener, true))
 }
 
-/// Takes every certificate: these tests are about bytes.
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// The settings of clients: those with an even number speak TLS 1.3, the others TLS 1.2. Each connection has new keys.
 pub(crate) fn client_config(number: u64) -> Arc<ClientConfig> {
     static CONFIGS: LazyLock<[Arc<ClientConfig>; 2]> = LazyLock::new(|| {
@@ -124,11 +86,12 @@ pub(crate) fn client_config_of(
     provider: CryptoProvider,
     version: &'static SupportedProtocolVersion,
 ) -> Arc<ClientConfig> {
+    let any = AnyCertificate::of(&provider);
     let config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])
         .expect("a version")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Trusting))
+        .with_custom_certificate_verifier(any)
         .with_no_client_auth();
     Arc::new(config)
 }

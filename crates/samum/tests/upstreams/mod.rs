@@ -48,6 +48,24 @@ fn configure(tree: &Tree, driver: &str, servers: &[String], keys: &str) {
     tree.write("samum.toml", config.as_str());
 }
 
+/// The text of a configuration that passes all requests on to the server at a URL, with these keys of the route; further
+/// routes may follow the keys.
+fn passing_on(driver: &str, url: &str, keys: &str) -> String {
+    format!(
+        "[server]\nthreads = 1\ndriver = '{driver}'\n\
+         [[site]]\nlisten = ['127.0.0.1:0']\n\
+         [[site.route]]\npath = '/'\nproxy = '{url}'\n{keys}\n"
+    )
+}
+
+/// A connection to a server, which waits for an answer for a while.
+#[track_caller]
+fn patient(server: &Server) -> Client {
+    let mut client = Client::connect(&server.address()).expect("the server accepts");
+    client.set_limit(SOON);
+    client
+}
+
 fn serve(tree: &Tree) -> Server {
     let mut command = Command::new(SAMUM);
     command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));

@@ -4,10 +4,11 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
-use testkit::{Client, Tree, request};
+use testkit::{Tree, request};
 
 use super::bodies::{Origin, read_until};
-use crate::common::{SOON, on_both_drivers, serve_config};
+use super::{passing_on, patient};
+use crate::common::{on_both_drivers, serve_config};
 
 /// Responses to `GET`, behind `HTTP/1.1 200 `, that are passed on with the content [`CONTENT`].
 const PASSED: &[&str] = &[
@@ -83,16 +84,10 @@ fn cases() -> impl Iterator<Item = (&'static str, String, u16, &'static str)> {
 fn an_odd_response_is_passed_on_if_it_has_one_meaning_and_its_link_is_not_kept() {
     on_both_drivers(|driver| {
         let (tree, origin) = (Tree::new(), Origin::new());
-        let config = format!(
-            "[server]\nthreads = 1\ndriver = '{driver}'\n\
-             [[site]]\nlisten = ['127.0.0.1:0']\n\
-             [[site.route]]\nproxy = 'http://{}'\n",
-            origin.address()
-        );
-        let server = serve_config(&tree, &config);
+        let url = format!("http://{}", origin.address());
+        let server = serve_config(&tree, &passing_on(driver, &url, ""));
         for (method, received, status, body) in cases() {
-            let mut client = Client::connect(&server.address()).expect("the server accepts");
-            client.set_limit(SOON);
+            let mut client = patient(&server);
             client.send(request(&format!("{method} /x"))).expect("the server receives");
             let mut link = origin.accept();
             read_until(&mut link, "\r\n\r\n");

@@ -2,9 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 
-use testkit::{Client, Tree, request};
+use testkit::{Tree, request};
 
 use super::bodies::{Origin, read_until};
+use super::{passing_on, patient};
 use crate::common::{SOON, on_both_drivers, serve_config};
 
 const SWITCHED: &str = "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n";
@@ -26,18 +27,8 @@ const BODIES: [(&str, &str, &str); 3] = [
 fn rfc9110_7_8_a_tunnel_begins_behind_the_body_of_its_request() {
     on_both_drivers(|driver| {
         let (tree, origin) = (Tree::new(), Origin::new());
-        let config = format!(
-            "[server]\nthreads = 1\ndriver = '{driver}'\n\
-             [[site]]\nlisten = ['127.0.0.1:0']\n\
-             [[site.route]]\nproxy = 'http://{}'\n",
-            origin.address()
-        );
-        let server = serve_config(&tree, &config);
-        let connect = || {
-            let mut client = Client::connect(&server.address()).expect("the server accepts");
-            client.set_limit(SOON);
-            client
-        };
+        let url = format!("http://{}", origin.address());
+        let server = serve_config(&tree, &passing_on(driver, &url, ""));
         let cases = HEADS.iter().flat_map(|head| BODIES.map(|body| (*head, body)));
         for ((head_lines, connection), (framing, sent, received)) in cases {
             // Without a body, a `GET` is as good as any other request.
@@ -45,7 +36,7 @@ fn rfc9110_7_8_a_tunnel_begins_behind_the_body_of_its_request() {
             let connection = if has_use { "Connection: upgrade\r\n" } else { connection };
             // All at once, or the body when its request has reached the server.
             for is_late in [false, true] {
-                let mut client = connect();
+                let mut client = patient(&server);
                 let head = request(&format!("{head_lines}\n{framing}"));
                 let (first, rest) = match is_late {
                     false => (head + sent + "early", ""),
@@ -77,7 +68,7 @@ fn rfc9110_7_8_a_tunnel_begins_behind_the_body_of_its_request() {
                 assert_eq!(client.read_to_end().unwrap(), b"");
             }
             // The server does not switch: the next request follows on the same connection.
-            let mut client = connect();
+            let mut client = patient(&server);
             client
                 .send(request(&format!("{head_lines}\n{framing}")) + sent + &request("GET /next"))
                 .unwrap();
@@ -101,7 +92,7 @@ fn rfc9110_7_8_a_tunnel_begins_behind_the_body_of_its_request() {
             assert_eq!(client.response().unwrap().body, b"next", "{framing}");
         }
         // A 101 before the end of the body.
-        let mut client = connect();
+        let mut client = patient(&server);
         client.send(request(&format!("{}\nContent-Length: 5", HEADS[0].0)) + "abc").unwrap();
         let mut link = origin.accept();
         read_until(&mut link, "abc");

@@ -13,11 +13,10 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
-use testkit::{Address, Client, Server, Signal, Tree, or_skip, request};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use testkit::{Address, AnyCertificate, Client, Server, Signal, Tree, or_skip, request};
 
 use self::pebble::{Behaviour, Pebble, Ports, stored};
 use crate::common::{SAMUM, SOON, on_both_drivers_at_once, wait_until};
@@ -66,50 +65,13 @@ fn start(tree: &Tree, config: &str) -> Server {
     Server::spawn(&mut serving(tree, config)).expect("the server starts")
 }
 
-/// A client that looks at any certificate.
-#[derive(Debug)]
-struct Anything;
-
-impl ServerCertVerifier for Anything {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// A connection of a client of a host, whose handshake is complete.
 fn connect(port: u16, host: &str) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(Error::other)?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything));
+    let builder = builder
+        .dangerous()
+        .with_custom_certificate_verifier(AnyCertificate::of(&default_provider()));
     let config = Arc::new(builder.with_no_client_auth());
     let name = ServerName::try_from(host.to_owned()).map_err(Error::other)?;
     let mut connection = ClientConnection::new(config, name).map_err(Error::other)?;
