@@ -282,6 +282,15 @@ fn split(url: &str) -> Result<(Authority, &str), String> {
     Ok((Authority { host: host.to_owned(), port }, target))
 }
 
+/// Checks that a file has authorities that can be trusted.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn check_roots(path: &Path) -> Result<(), String> {
+    read_roots(path).map(drop)
+}
+
 /// Reads the authorities that are trusted, of a file in the format PEM.
 fn read_roots(path: &Path) -> Result<RootCertStore, String> {
     let mut bytes = Vec::new();

@@ -34,8 +34,9 @@ mod record;
 mod storage;
 mod wanted;
 
+pub use https::check_roots;
 pub use keeper::keep;
-pub use protocol::{ExternalAccount, terms_of_service};
+pub use protocol::{ExternalAccount, check_external_key, terms_of_service};
 pub use record::{Challenge, Kind};
 pub use storage::{Storage, Unfit};
 pub use wanted::{Operator, Plan, Wanted};

@@ -359,6 +359,25 @@ impl Authority {
     }
 }
 
+/// Checks the key of an external account. If the storage has the account that was made with the key, nothing needs the key.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn check_external_key(
+    storage: Option<&Storage>,
+    url: &str,
+    external: &ExternalAccount,
+) -> Result<(), String> {
+    let file = account_file(url, Some(external));
+    let stored = storage.and_then(|storage| storage.read_text(&file).ok().flatten());
+    let stored = stored.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    if stored.is_some_and(|stored| stored["account"].is_string()) {
+        return Ok(());
+    }
+    read_external_key(&external.key_file).map(drop)
+}
+
 /// Reads the key of an external account.
 fn read_external_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let shown = path.display();

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RawMode};
+use rustix::fs::{Access, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
@@ -89,17 +89,24 @@ impl Storage {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         };
-        made.map_err(|error| {
-            let advice = match error.kind() {
-                io::ErrorKind::NotFound => "make the directory around it",
-                _ => "make it for the user of the server (`install -d -m 700 -o USER DIRECTORY`)",
-            };
-            format!(
-                "cannot make the storage of certificates {}: {}: {advice}",
-                path.display(),
-                words(&error)
-            )
-        })
+        made.map_err(|error| cannot_make(path, &error))
+    }
+
+    /// Returns the error that [`make`](Self::make) would have, and makes nothing.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub fn try_make(path: &Path) -> Result<(), String> {
+        // Other faults than a missing directory are those of `open`.
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        if !std::fs::symlink_metadata(path).is_err_and(is_missing) {
+            return Ok(());
+        }
+        let around = path.parent().filter(|around| !around.as_os_str().is_empty());
+        let around = around.unwrap_or_else(|| Path::new("."));
+        let tried = rustix::fs::access(around, Access::WRITE_OK | Access::EXEC_OK);
+        tried.map_err(|error| cannot_make(path, &error.into()))
     }
 
     /// Opens the directory, which must belong to this user alone.
@@ -145,6 +152,17 @@ impl Storage {
             return Err(unfit("was replaced while it was opened".to_owned()));
         }
         Ok(Self { path: path.to_owned(), directory })
+    }
+
+    /// Checks that this process may make files in the directory.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub fn check_writable(&self) -> Result<(), String> {
+        let all = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+        let tried = rustix::fs::accessat(&self.directory, ".", all, AtFlags::EACCESS);
+        tried.map_err(|error| self.cannot("write to", "", error))
     }
 
     /// Takes the lock; `None` if another process has it.
@@ -279,6 +297,18 @@ impl core::fmt::Display for Unfit {
             Self::Other(why) => out.write_str(why),
         }
     }
+}
+
+fn cannot_make(path: &Path, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => "make the directory around it",
+        _ => "make it for the user of the server (`install -d -m 700 -o USER DIRECTORY`)",
+    };
+    format!(
+        "cannot make the storage of certificates {}: {}: {advice}",
+        path.display(),
+        words(error)
+    )
 }
 
 fn file_of(token: &str) -> String {

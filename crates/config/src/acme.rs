@@ -6,6 +6,22 @@ use clap::ValueEnum;
 
 use crate::Site;
 
+/// The ends of names that are in no public DNS: those of RFC 6761, RFC 6762 §3 and appendix G, and RFC 8375.
+const PRIVATE_ENDS: [&str; 12] = [
+    ".corp",
+    ".example",
+    ".home",
+    ".home.arpa",
+    ".internal",
+    ".intranet",
+    ".invalid",
+    ".lan",
+    ".local",
+    ".localhost",
+    ".private",
+    ".test",
+];
+
 /// The way to certificates by ACME: `[acme]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
@@ -68,6 +84,22 @@ pub fn acme_names(sites: &[Site]) -> Vec<Vec<String>> {
     group(with_acme.map(|site| site.hosts.iter().map(String::as_str)))
 }
 
+/// Returns the reason why no public authority issues a certificate for a name in lower case, if there is one. They issue only
+/// for names of the public DNS (Baseline Requirements of the CA/Browser Forum, version 2, §4.2.2 and §7.1.2.7.12).
+pub(crate) fn not_public(name: &str) -> Option<&'static str> {
+    let is_label =
+        |label: &str| !label.starts_with('-') && !label.ends_with('-') && !label.contains('_');
+    if !name.contains('.') {
+        Some("it has only one label")
+    } else if PRIVATE_ENDS.iter().any(|end| name.ends_with(end)) {
+        Some("names with this end are in no public DNS")
+    } else if !name.split('.').all(is_label) {
+        Some("a label has an underscore, or a hyphen at an end")
+    } else {
+        None
+    }
+}
+
 /// Joins lists of names that begin with the same name.
 pub(crate) fn group<'a, I: Iterator<Item = &'a str>>(
     lists: impl Iterator<Item = I>,
@@ -98,5 +130,23 @@ mod tests {
         let lists: [&[&str]; 4] = [&["a", "b"], &["c"], &["a", "d", "b"], &[]];
         let all = group(lists.iter().map(|list| list.iter().copied()));
         assert_eq!(all, [vec!["a", "b", "d"], vec!["c"]]);
+    }
+
+    #[test]
+    fn names_that_are_in_no_public_dns_have_a_reason() {
+        for name in ["example.org", "a-b.xn--bcher-kva.example.org", "local.example.org", "a.thome"]
+        {
+            assert_eq!(not_public(name), None, "{name}");
+        }
+        for (name, expected) in [
+            ("localhost", "one label"),
+            ("nas.local", "this end"),
+            ("nas.home.arpa", "this end"),
+            ("a_b.example.org", "underscore"),
+            ("a.-b.example.org", "hyphen"),
+            ("a.b-.example.org", "hyphen"),
+        ] {
+            assert!(not_public(name).is_some_and(|why| why.contains(expected)), "{name}");
+        }
     }
 }

@@ -909,6 +909,17 @@ pub enum LogTarget {
     Journald(PathBuf),
 }
 
+impl LogTarget {
+    /// The path of the file, or of the socket of the daemon, that gets the lines.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) | Self::Syslog(path) | Self::Journald(path) => Some(path),
+            Self::None | Self::Stdout => None,
+        }
+    }
+}
+
 /// The format of a line of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum LogFormat {

@@ -91,7 +91,8 @@ fn resolve_acme(draft: &mut Draft, state: Option<&Path>, notes: &mut Notes) -> O
         }
     }
     for site in draft.sites.iter().filter(|site| is_acme(site)) {
-        check_names(site, notes);
+        // An authority of the operator's own may issue what it likes.
+        check_names(site, acme.ca.is_none(), notes);
     }
     let with_acme = || draft.sites.iter().filter(|site| is_acme(site));
     let names = with_acme().map(|site| site.hosts.iter().map(|(host, _)| &**host));
@@ -116,8 +117,9 @@ fn resolve_acme(draft: &mut Draft, state: Option<&Path>, notes: &mut Notes) -> O
     Some(acme)
 }
 
-/// Checks that an authority can issue a certificate for the hosts of a site.
-fn check_names(site: &SiteDraft, notes: &mut Notes) {
+/// Checks that an authority can issue a certificate for the hosts of a site. `is_public` is true if the authority is probably a
+/// public one.
+fn check_names(site: &SiteDraft, is_public: bool, notes: &mut Notes) {
     let Some((first, place)) = site.hosts.first() else {
         let text = "`tls = \"acme\"` needs `hosts`: they are the names in the certificate";
         return notes.error(site.tls_place.unwrap_or(site.place), text);
@@ -136,6 +138,12 @@ fn check_names(site: &SiteDraft, notes: &mut Notes) {
             notes.error(*place, text);
         } else if is_address(host) {
             notes.error(*place, "a certificate by ACME is for names, and not for addresses: leave it out, or make it another site");
+        } else if let Some(why) = acme::not_public(host).filter(|_| is_public) {
+            let text = format!(
+                "no public authority issues a certificate for `{host}`, because {why}: write a name of the public DNS, or `tls = \
+                 \"self-signed\"`, or name an authority of your own by `directory` and `ca` of `[acme]`"
+            );
+            notes.warning(*place, text);
         }
     }
 }
@@ -159,8 +167,8 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     let own = site.routes.iter().filter_map(|route| route.log.as_ref());
     let logs = core::iter::once((&site.log, site.log_place));
     for (log, place) in logs.chain(own.map(|(log, place)| (log, *place))) {
-        if let LogTarget::File(path) = &log.target {
-            places.entry(Thing::Log(path.clone())).or_insert(place);
+        if let Some(path) = log.target.path() {
+            places.entry(Thing::Log(path.to_owned())).or_insert(place);
         }
     }
     let of_route = |route: &'a RouteDraft| route.actions.iter().map(move |one| (route, one));

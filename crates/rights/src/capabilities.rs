@@ -60,14 +60,7 @@ pub fn drop_rights(user: Option<&User>, has_interfaces: bool) -> Result<(), Stri
     if let Some(user) = user {
         drop_bounding(kept);
         if !user.is_own() {
-            change(user).map_err(|error| match error.kind() {
-                io::ErrorKind::PermissionDenied => format!(
-                    "cannot become the user {}: only root can (start the server as root or as that user, or leave out \
-                     `user`)",
-                    user.name
-                ),
-                _ => format!("cannot become the user {}: {error}", user.name),
-            })?;
+            change(user).map_err(|error| user.cannot_be_become(&error))?;
         }
     }
     keep_only(kept).map_err(|error| format!("cannot drop rights: {error}"))?;

@@ -1,7 +1,9 @@
 //! Tries the steps of a server with a configuration: opens directories and logs, reads certificates, binds addresses, and
 //! looks up interfaces.
+//!
+//! A server that root starts becomes its `user` between these steps. A check by root takes the later steps as that user, too.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +15,15 @@ use crate::certificates::{self, Reading};
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{account, control_socket, follow, shares, warnings};
+use crate::{account, confine, control_socket, follow, keeper, shares, warnings};
+use acme::Storage;
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
 use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Page, Thing, print};
-use logs::files::cannot_log;
+use logs::files::{self, cannot_log};
 use logs::location::Location;
+use rights::User;
+use rustix::process::geteuid;
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -45,9 +50,8 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
     warnings.extend(warnings::of(&loaded));
-    let mut errors = open_all(&loaded, &mut warnings);
-    warnings.extend(missing_pages(&loaded));
-    let reading = Reading::first(&loaded, certificates::now());
+    let Tried { mut errors, warnings: more, reading } = try_steps(&loaded)?;
+    warnings.extend(more);
     let seen = match reading {
         Ok(reading) => {
             warnings.extend_from_slice(&reading.warnings);
@@ -72,20 +76,73 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     Ok(Checked { text, warnings })
 }
 
-/// Opens the things that a configuration names, each once; returns a message for each error.
-fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
-    let mut errors = Vec::new();
+/// The results of the steps of a server.
+struct Tried {
+    errors: Vec<Message>,
+    warnings: Vec<Message>,
+    reading: Result<Reading, Errors>,
+}
+
+/// Takes the steps of a server: first with the rights of the start, then with those of its user.
+fn try_steps(loaded: &Loaded) -> Result<Tried, Errors> {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    open_all(loaded, is_of_start, &mut errors, &mut warnings);
+    // An unknown user is an error of the first steps.
+    let user = loaded.config.server.user.as_ref().and_then(|it| account::find_user(it).ok());
+    let user = user.filter(|user| geteuid().is_root() && !user.is_own());
+    let step = || try_as_user(loaded, user.as_ref());
+    let tried = match &user {
+        Some(user) => user.call(step)?,
+        None => step(),
+    };
+    errors.extend(tried.errors);
+    warnings.extend(tried.warnings);
+    Ok(Tried { errors, warnings, ..tried })
+}
+
+/// Takes the steps of a server with the rights of its user. `user` is some if the server becomes another one.
+fn try_as_user(loaded: &Loaded, user: Option<&User>) -> Tried {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    let access = user.map(|user| confine::check_access(loaded, user));
+    errors.extend(access.and_then(Result::err));
+    open_all(loaded, |thing| !is_of_start(thing), &mut errors, &mut warnings);
+    warnings.extend(missing_pages(loaded));
+    errors.extend(keeper::check_files(loaded, &certificates::system_roots()));
+    let reading = Reading::first(loaded, certificates::now());
+    Tried { errors, warnings, reading }
+}
+
+/// Returns true for things that a server opens before it becomes its user.
+const fn is_of_start(thing: &Thing) -> bool {
+    matches!(
+        thing,
+        Thing::Account(_)
+            | Thing::AcmeStorage(_)
+            | Thing::Address(_)
+            | Thing::Interface(_)
+            | Thing::Redirects(_)
+    )
+}
+
+/// Opens those of the things that a configuration names, each once.
+fn open_all(
+    loaded: &Loaded,
+    is_wanted: impl Fn(&Thing) -> bool,
+    errors: &mut Vec<Message>,
+    warnings: &mut Vec<Message>,
+) {
     let mut seen = HashSet::new();
     for (address, why) in loaded.config.collisions() {
         let thing = Thing::Address(address);
-        if seen.insert(thing.clone()) {
+        if is_wanted(&thing) && seen.insert(thing.clone()) {
             errors.push(loaded.error(&thing, &why));
         }
     }
+    let daemons = daemons(&loaded.config);
     // The sockets stay bound until all are, so that two conflicting ones are found.
     let mut bound = Vec::new();
     for thing in things(&loaded.config) {
-        if !seen.insert(thing.clone()) {
+        if !is_wanted(&thing) || !seen.insert(thing.clone()) {
             continue;
         }
         let opened = match &thing {
@@ -99,9 +156,13 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             // A disk may be mounted later, and a page may be written later.
             Thing::Links(_) | Thing::Page(_) => Ok(()),
             // `Reading` reads them, because a certificate and its key are read together. Nothing is looked up for a host.
-            Thing::TlsFile(_) | Thing::AcmeTerms | Thing::AcmeStorage(_) | Thing::Host(_) => Ok(()),
+            Thing::TlsFile(_) | Thing::AcmeTerms | Thing::Host(_) => Ok(()),
+            Thing::AcmeStorage(path) => Storage::try_make(path),
             Thing::Buffers(path) => try_buffer(path),
-            Thing::Log(path) => try_log(path),
+            Thing::Log(path) => match daemons.get(&**path) {
+                Some(target) => files::open(target).map(drop),
+                None => try_log(path),
+            },
             Thing::Redirects(path) => match serving::read_redirects(path) {
                 Ok(_) => Ok(()),
                 Err(NoRedirects::Unreadable(why)) => Err(why),
@@ -139,7 +200,22 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             errors.push(loaded.error(&thing, &why));
         }
     }
-    errors
+}
+
+/// All logs of a configuration. Many sites may have the same.
+fn logs_of(config: &Config) -> impl Iterator<Item = &LogTarget> {
+    config.sites.iter().flat_map(|site| {
+        let logs = site.routes.iter().filter_map(|route| route.log.as_ref());
+        logs.chain([&site.log]).map(|log| &log.target)
+    })
+}
+
+/// The daemons that get lines of logs, by the paths of their sockets.
+fn daemons(config: &Config) -> HashMap<&Path, &LogTarget> {
+    let is_daemon =
+        |target: &&LogTarget| matches!(target, LogTarget::Syslog(_) | LogTarget::Journald(_));
+    let daemons = logs_of(config).filter(is_daemon);
+    daemons.filter_map(|target| Some((target.path()?, target))).collect()
 }
 
 /// The things outside of its files that a configuration names.
@@ -147,13 +223,6 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
     let control = config.server.control.clone().map(Thing::Control);
     let interfaces = config.server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
     let of_sites = config.sites.iter().flat_map(|site| {
-        let logs = site.routes.iter().filter_map(|route| route.log.as_ref());
-        let logs = logs.chain([&site.log]).filter_map(|log| match &log.target {
-            LogTarget::File(path) => Some(Thing::Log(path.clone())),
-            LogTarget::None | LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journald(_) => {
-                None
-            }
-        });
         let of_routes = site.routes.iter().filter_map(|route| match &route.action {
             Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
                 Some(Thing::Directory(files.root.clone()))
@@ -184,10 +253,13 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             Some(Thing::Path(files.root.clone(), route.path.clone()))
         });
         let addresses = site.listen.iter().map(|listen| Thing::Address(listen.address.clone()));
-        addresses.chain(logs).chain(of_routes).chain(of_paths).chain(of_buffers)
+        addresses.chain(of_routes).chain(of_paths).chain(of_buffers)
     });
     let account = config.server.user.clone().map(Thing::Account);
-    control.into_iter().chain(account).chain(interfaces).chain(of_sites)
+    let logs = logs_of(config).filter_map(LogTarget::path).map(|path| Thing::Log(path.to_owned()));
+    let storage = config.acme.as_ref().map(|acme| Thing::AcmeStorage(acme.storage.clone()));
+    let of_server = control.into_iter().chain(account).chain(storage).chain(interfaces);
+    of_server.chain(of_sites).chain(logs)
 }
 
 /// Returns true if a directory has a file with the last name of the route's path, or with the whole path.

@@ -15,7 +15,7 @@ use rustix::fs::Access as Mode;
 use crate::certificates::{needs_system_roots, system_roots};
 use config::errno::words;
 use config::file::{Errors, Loaded};
-use config::{Action, Address, Confine, Thing};
+use config::{Action, Address, Confine, Message, Thing};
 use links::{Names, Node};
 use rights::{Confined, Rules, User, confine_process, drop_rights};
 use uses::{Extent, Process, Use};
@@ -66,7 +66,7 @@ pub(crate) fn enter(
         }
     }
     if let Some(user) = user {
-        said.extend(check_access(loaded, user)?);
+        said.extend(check_access(loaded, user).map_err(|error| error.to_string())?);
     }
     Ok((confinement, said))
 }
@@ -140,15 +140,19 @@ fn fixed_files(uses: &[Use]) -> Vec<PathBuf> {
 
 /// Checks that the user may open again the files that were opened or read before. Files that are opened later report
 /// their own errors. Returns sentences about Unix sockets that remain after the end of the server.
-fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, String> {
+///
+/// # Errors
+///
+/// A message for the operator, with its place if a key names the file.
+pub(crate) fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, Message> {
     let config = &loaded.config;
     for path in loaded.files() {
-        readable(path, user)?;
+        readable(path, user).map_err(message)?;
     }
     for route in config.sites.iter().flat_map(|site| &site.routes) {
         if let Action::Redirects(path) = &route.action {
             let why = readable(path, user);
-            why.map_err(|why| loaded.error(&Thing::Redirects(path.clone()), &why).to_string())?;
+            why.map_err(|why| loaded.error(&Thing::Redirects(path.clone()), &why))?;
         }
     }
     let name = &user.name;
@@ -158,11 +162,11 @@ fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, String> {
         rustix::fs::access(directory, Mode::WRITE_OK | Mode::EXEC_OK).is_ok()
     };
     if let Some(capture) = config.server.capture.as_ref().filter(|it| !is_writable(&it.file)) {
-        return Err(format!(
+        return Err(message(format!(
             "the user {name} cannot make the next files of {}: let it write to the directory (`chown`, or `setfacl -m \
              u:{name}:rwx`)",
             capture.file.display()
-        ));
+        )));
     }
     let listeners = config.sites.iter().flat_map(|site| &site.listen);
     let sockets = listeners.filter_map(|listen| match &listen.address {
@@ -176,6 +180,11 @@ fn check_access(loaded: &Loaded, user: &User) -> Result<Vec<String>, String> {
         )
     };
     Ok(sockets.map(said).collect())
+}
+
+/// A message without a place.
+fn message(text: String) -> Message {
+    Errors::from(text).0.remove(0)
 }
 
 /// Checks that a file can be read again. A pipe cannot be read again, and is not checked.

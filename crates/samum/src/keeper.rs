@@ -125,12 +125,14 @@ fn plan(config: &Config, system: &Path) -> Option<Plan> {
         storage: acme.storage.clone(),
         roots: acme.ca.clone().unwrap_or_else(|| system.to_owned()),
         kinds: kinds.collect(),
-        external: acme
-            .eab
-            .as_ref()
-            .map(|eab| ExternalAccount { id: eab.id.clone(), key_file: eab.key_file.clone() }),
+        external: external_of(acme),
         certificates: certificates.collect(),
     })
+}
+
+fn external_of(acme: &Acme) -> Option<ExternalAccount> {
+    let eab = acme.eab.as_ref()?;
+    Some(ExternalAccount { id: eab.id.clone(), key_file: eab.key_file.clone() })
 }
 
 /// Makes the storage of a configuration for the user that the server becomes, if it is missing.
@@ -165,6 +167,24 @@ pub(crate) fn check(loaded: &Loaded, system: &Path) -> Vec<Message> {
         Err(unfit) => errors.push(error_at(loaded, &acme.storage, &unfit.to_string())),
     }
     errors
+}
+
+/// Finds files of `[acme]` that this process cannot use. A server serves without them: it says so when it asks the authority,
+/// and tries again later. So only a check calls this.
+pub(crate) fn check_files(loaded: &Loaded, system: &Path) -> Vec<Message> {
+    let Some(acme) = &loaded.config.acme else { return Vec::new() };
+    let of_file = |path: &Path, why: &str| loaded.error(&Thing::TlsFile(path.to_owned()), why);
+    // `check` has the errors of one that cannot be opened.
+    let storage = Storage::open(&acme.storage, geteuid().as_raw()).ok();
+    let unwritable = storage.as_ref().and_then(|storage| storage.check_writable().err());
+    let roots = acme.ca.as_deref().unwrap_or(system);
+    let external = external_of(acme).and_then(|external| {
+        let checked = acme::check_external_key(storage.as_ref(), &acme.directory, &external);
+        Some(of_file(&external.key_file, &checked.err()?))
+    });
+    let unwritable = unwritable.map(|why| error_at(loaded, &acme.storage, &why));
+    let unreadable = acme::check_roots(roots).err().map(|why| of_file(roots, &why));
+    unwritable.into_iter().chain(unreadable).chain(external).collect()
 }
 
 fn error_at(loaded: &Loaded, storage: &Path, why: &str) -> Message {

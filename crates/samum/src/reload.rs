@@ -28,7 +28,7 @@ use crate::serving::Snapshot;
 use crate::shares::Room;
 use crate::{descriptor_store, notify};
 use config::file::{Errors, Loaded};
-use config::{Address, Listen, Log, LogTarget, Server, Thing};
+use config::{Address, Listen, Log, Server, Thing};
 use interface::Owners;
 use logs::files::{self, OpenLogs};
 use logs::say::say;
@@ -243,12 +243,9 @@ impl Reloader {
         let served: HashSet<Log> = self.served.logs().into_iter().collect();
         let mut all: Vec<_> = (0..self.count).map(|_| Vec::new()).collect();
         for log in next.logs().into_iter().filter(|log| !served.contains(log)) {
-            let file = files::open(&log.target).map_err(|why| match &log.target {
-                LogTarget::File(path) => loaded.error(&Thing::Log(path.clone()), &why).to_string(),
-                LogTarget::None
-                | LogTarget::Stdout
-                | LogTarget::Syslog(_)
-                | LogTarget::Journald(_) => why,
+            let file = files::open(&log.target).map_err(|why| match log.target.path() {
+                Some(path) => loaded.error(&Thing::Log(path.to_owned()), &why).to_string(),
+                None => why,
             })?;
             for logs in &mut all {
                 let file = file.try_clone();

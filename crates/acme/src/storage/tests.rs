@@ -62,6 +62,11 @@ fn a_directory_that_others_could_change_is_refused_with_a_remedy() {
     Storage::open(&path, own()).unwrap();
     let text = Storage::make(&at("none/acme"), None).unwrap_err();
     assert!(text.ends_with("make the directory around it"), "{text}");
+    assert_eq!(Storage::try_make(&at("none/acme")), Err(text));
+    for name in ["new", "acme", "link", "file", "file/acme"] {
+        assert_eq!(Storage::try_make(&at(name)), Ok(()), "{name}");
+    }
+    assert!(!at("new").exists());
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) const ACME: &[Key<AcmeDraft, Acme>] = &[
         example: r#"["tls-alpn-01"]"#,
         doc: "The ways to prove to the authority that a host is ours, the best first; after a failure the next one is \
               tried. For `http-01` the authority asks port 80, and a listener without TLS answers below \
-              `/.well-known/acme-challenge/`, before `https`, `allow`, `auth` and routes. For `tls-alpn-01` the authority \
+              `/.well-known/acme-challenge/`, before `https`, `allow`, `deny` and routes. For `tls-alpn-01` the authority \
               asks port 443. Both answer for challenges only that wait in `storage`.",
         read: |draft, node, notes| {
             let list = node.list(notes, |node, notes| node.choice::<AcmeChallenge>(notes));
@@ -79,6 +79,7 @@ pub(super) const ACME: &[Key<AcmeDraft, Acme>] = &[
         doc: "The file of the authorities that may have issued the certificate of the ACME server itself, in the format PEM.",
         read: |draft, node, notes| {
             if let Some(path) = node.file(notes) {
+                draft.things.push((Thing::TlsFile(path.clone()), node.place));
                 draft.ca = Some(path);
             }
         },
@@ -109,6 +110,7 @@ pub(super) const ACME: &[Key<AcmeDraft, Acme>] = &[
             for name in ["id", "key-file"].into_iter().filter(|name| !table.has(name)) {
                 notes.error(table.place, format!("`eab` needs the key `{name}`"));
             }
+            draft.things.push((Thing::TlsFile(eab.key_file.clone()), table.place));
             draft.eab = Some(eab);
         },
         write: |acme| acme.eab.as_ref().map(|eab| inline_text(EAB, eab)),

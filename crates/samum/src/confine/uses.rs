@@ -89,7 +89,9 @@ pub(super) fn uses(config: &Config, process: &Process<'_>) -> Vec<Use> {
         let access = Access::READ | Access::WRITE | Access::MAKE;
         all.itself(Some(Thing::AcmeStorage(acme.storage.clone())), &acme.storage, access);
         let key = acme.eab.as_ref().map(|eab| &eab.key_file);
-        acme.ca.iter().chain(key).for_each(|file| all.around(None, file, Access::READ));
+        for file in acme.ca.iter().chain(key) {
+            all.around(Some(Thing::TlsFile(file.clone())), file, Access::READ);
+        }
         all.resolver();
     }
     for site in &config.sites {

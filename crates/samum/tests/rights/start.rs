@@ -119,10 +119,12 @@ fn what_the_user_cannot_open_is_an_error_with_its_remedy() {
     .zip(routes)
     {
         place.write("auto", USER, routes);
+        assert_eq!(checked(&place), (Some(0), String::new()), "{name}");
         for_root(name);
         let said = refusal(&mut place.command());
         assert!(said.contains("permission denied") && said.contains(why), "{name}: {said}");
         assert!(said.contains(text(&place.path(name))), "{name}: {said}");
+        assert_foretold(&place, &said, text(&place.path(name)));
         for_all(name);
     }
 
@@ -138,6 +140,55 @@ fn what_the_user_cannot_open_is_an_error_with_its_remedy() {
     for expected in ["extra/a.key", "permission denied", "by its group", "setfacl", "deploy hook"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
+    assert_foretold(&place, &said, "extra/a.key");
+}
+
+/// A daemon of the system's log that does not run is named by the check and by the start.
+#[test]
+fn a_socket_of_a_log_that_is_missing_or_closed_to_the_user_is_an_error_of_the_check() {
+    let place = or_skip!(Place::new());
+    let path = place.path("log/daemon");
+    for target in ["syslog", "journald"] {
+        let to = if target == "syslog" { "unix:ROOT/log/daemon" } else { "ROOT/log/daemon" };
+        let routes = format!("{WWW}log = {{ {target} = '{to}' }}\n");
+        place.write("auto", USER, &routes);
+        let said = refusal(&mut place.command());
+        assert!(said.contains(&format!("cannot log to {}: ", text(&path))), "{said}");
+        assert!(said.contains("(a daemon must listen there)"), "{said}");
+        assert_foretold(&place, &said, "cannot log to");
+
+        let _daemon = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(checked(&place), (Some(0), String::new()), "{target}");
+        // Root could write to it.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let said = refusal(&mut place.command());
+        assert!(said.contains("permission denied"), "{said}");
+        assert_foretold(&place, &said, "cannot log to");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// The exit code and the messages of a check.
+fn checked(place: &Place) -> (Option<i32>, String) {
+    let mut check = Command::new(SAMUM);
+    let output = check.args(["check", "--quiet"]).arg(place.path("etc/samum.toml")).output();
+    let output = output.expect("it starts");
+    (output.status.code(), text_of(&output.stderr))
+}
+
+/// Expects that a check has an error in the same words as a start, which has said `said`.
+#[track_caller]
+fn assert_foretold(place: &Place, said: &str, part: &str) {
+    let (code, shown) = checked(place);
+    let words = |text: &str| {
+        let line = text.lines().find(|line| line.contains(part) && line.contains("cannot "));
+        let line = line.unwrap_or_else(|| panic!("{part}: {text}"));
+        let line = &line[line.find("cannot ").expect("it has been found")..];
+        // Only the server is confined.
+        line.replace(", and `confine` must have allowed it at the start", "")
+    };
+    assert_eq!((code, words(&shown)), (Some(1), words(said)));
 }
 
 #[test]

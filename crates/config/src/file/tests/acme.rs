@@ -47,16 +47,16 @@ impl Environment for Service {
 
 #[test]
 fn a_site_gets_the_file_of_its_first_host() {
-    let text = site(STORAGE, "hosts = ['A.example', 'b.example']\ntls = 'acme'");
+    let text = site(STORAGE, "hosts = ['A.example.org', 'b.example.org']\ntls = 'acme'");
     let read = config(&text);
     let acme = read.acme.clone().unwrap();
     assert_eq!(acme.storage, Path::new("/etc/samum/acme"));
     assert_eq!(acme.challenges, [AcmeChallenge::Http, AcmeChallenge::TlsAlpn]);
     assert!(acme.agrees && acme.directory.contains("letsencrypt"));
-    let pair = TlsFiles::new("/etc/samum/acme/a.example.pem".into(), None);
+    let pair = TlsFiles::new("/etc/samum/acme/a.example.org.pem".into(), None);
     let tls = Tls { pairs: vec![pair], is_acme: true, ..Tls::default() };
     assert_eq!(read.sites[0].tls, Some(tls));
-    assert_eq!(acme_names(&read.sites), [["a.example", "b.example"]]);
+    assert_eq!(acme_names(&read.sites), [["a.example.org", "b.example.org"]]);
     assert_eq!(warnings(&text), "");
     assert_eq!(config(&to_toml(&read)), read);
 }
@@ -130,11 +130,28 @@ fn what_no_authority_issues_is_refused() {
 
 #[test]
 fn a_challenge_that_no_listener_can_answer_is_a_warning() {
-    let keys = "hosts = ['a.example']\ntls = 'acme'";
+    let keys = "hosts = ['example.org']\ntls = 'acme'";
     let text = site(&format!("{STORAGE}\nchallenges = ['http-01']"), keys);
     assert_eq!(warnings(&text), "");
     let text = text.replace("':80', ", "");
     assert!(warnings(&text).contains("no listener can answer `http-01`"), "{}", warnings(&text));
+}
+
+#[test]
+fn a_name_that_no_public_authority_knows_is_a_warning() {
+    let text =
+        site(STORAGE, "hosts = ['A_b.example.org', 'nas.local', 'example.org']\ntls = 'acme'");
+    let warnings_of = warnings(&text);
+    for expected in [
+        "6:10: warning: no public authority issues a certificate for `a_b.example.org`, because a label has an underscore",
+        "6:29: warning: no public authority issues a certificate for `nas.local`, because names with this end are",
+        "write a name of the public DNS, or `tls = \"self-signed\"`, or name an authority of your own by `directory` and `ca`",
+    ] {
+        assert!(warnings_of.contains(expected), "{expected}: {warnings_of}");
+    }
+    assert_eq!(warnings_of.matches("warning: ").count(), 2, "{warnings_of}");
+    let own = text.replace("[acme]", "[acme]\nca = 'ca.pem'");
+    assert_eq!(warnings(&own), "");
 }
 
 #[test]

@@ -45,6 +45,65 @@ fn a_storage_of_others_is_refused_with_a_remedy() {
     }
 }
 
+/// A server that starts only tells of these, and tries again later.
+#[test]
+fn a_check_names_files_that_the_user_cannot_use() {
+    if !rustix::process::geteuid().is_root() {
+        testkit::skip!("only root becomes another user");
+    }
+    let tree = Tree::new();
+    tree.write("ca.pem", crate::tls::Authority::new().pem().as_bytes());
+    tree.write("eab.key", b"c2VjcmV0");
+    // The directory of a test is for its owner alone.
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let keys = "directory = \"https://localhost/dir\"\nca = \"ca.pem\"\nagree-terms = true\n\
+                eab = { id = \"kid-1\", key-file = \"eab.key\" }";
+    let text = config(Ports::new(), "uring", keys, "user = \"nobody\"", &[&["a.example"]]);
+    tree.write("samum.toml", text.as_bytes());
+    let checked = || {
+        let mut check = Command::new(SAMUM);
+        check.args(["check", "--quiet"]).arg(tree.path().join("samum.toml"));
+        let output = check.env_remove("STATE_DIRECTORY").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let is_good = (Some(0), String::new());
+    assert_eq!(checked(), is_good, "the server makes the storage");
+    let close = |name: &str, mode: u32| {
+        fs::set_permissions(tree.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for name in ["ca.pem", "eab.key"] {
+        close(name, 0o600);
+        let (code, error) = checked();
+        assert_eq!(code, Some(1), "{error}");
+        let path = tree.path().join(name).display().to_string();
+        assert!(
+            error.contains(&format!("error: cannot read {path}: permission denied")),
+            "{error}"
+        );
+        assert!(error.contains(&format!("\"{name}\"")), "the line of the file: {error}");
+        close(name, 0o644);
+    }
+    tree.write("ca.pem", b"no certificate");
+    assert!(checked().1.contains("ca.pem has no certificate of an authority"), "{:?}", checked());
+    tree.write("ca.pem", crate::tls::Authority::new().pem().as_bytes());
+    let storage = tree.path().join("acme");
+    fs::create_dir(&storage).unwrap();
+    std::os::unix::fs::chown(&storage, Some(65_534), None).unwrap();
+    close("acme", 0o500);
+    let (code, error) = checked();
+    assert_eq!(code, Some(1), "{error}");
+    assert!(
+        error.contains("error: cannot write to ") && error.contains("permission denied"),
+        "{error}"
+    );
+    close("acme", 0o700);
+    assert_eq!(checked(), is_good);
+    let far = text.replace("storage = \"acme\"", "storage = \"none/acme\"");
+    for error in errors(&tree, &far) {
+        assert!(error.contains("make the directory around it"), "{error}");
+    }
+}
+
 /// A disk that is full, or can only be read: the server serves, and no authority is asked.
 #[test]
 fn a_storage_that_takes_nothing_is_told_and_nothing_is_ordered() {
