@@ -155,8 +155,11 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "samum_tls_handshakes_failed_total",
         kind: Kind::Counter,
-        help: "Handshakes of TLS that failed, or that clients gave up.",
-        samples: &[("", |stats| stats.tls_handshakes_failed)],
+        help: "Handshakes of TLS that failed: because of the certificate of the client, or for another reason; clients gave some up.",
+        samples: &[
+            ("reason=\"client-certificate\"", |stats| stats.tls_clients_refused),
+            ("reason=\"other\"", |stats| stats.tls_handshakes_failed),
+        ],
     },
     Family {
         name: "samum_tls_handshakes_refused_total",

@@ -98,7 +98,9 @@ stats! {
     connections_tunnels: u64,
     /// Handshakes of TLS under way now.
     tls_handshakes_under_way: u64,
-    /// Handshakes of TLS that have failed, or that the client has given up.
+    /// Handshakes of TLS that have failed because of the certificate of the client.
+    tls_clients_refused: u64,
+    /// Handshakes of TLS that have failed for another reason, or that the client has given up.
     tls_handshakes_failed: u64,
     /// Handshakes of TLS that were refused, because their clients have asked for more than their share.
     tls_handshakes_refused: u64,

@@ -8,7 +8,8 @@
 //! moment in which workers can see the acceptors of new listeners until it is complete or given up, so that no renewal
 //! comes between. Acceptors of removed listeners stay as long as connections may wait there.
 //!
-//! Files for connections to upstreams are read at the same times, but only then: no thread looks at them.
+//! Files for connections to upstreams are read at the same times, and again when they change. The workers share the settings
+//! that are made of them; a renewal replaces these in place. The file of the system's authorities is read by a reload only.
 //!
 //! A file may be on a disk that does not answer. So files are read by the thread of a reload or by that of the renewals,
 //! and never while the state is held.
@@ -32,11 +33,13 @@ use zeroize::Zeroizing;
 
 use config::Listen;
 use config::file::{Errors, Loaded};
+use config::site::{Hosts, SiteId};
+pub(crate) use item::servers::system_roots;
 use logs::say::say;
 use metrics::{CertificateNumbers, Metrics};
 use plan::Listener;
 pub(crate) use reading::Reading;
-pub(crate) use upstreams::{UpstreamSettings, needs_system_roots, system_roots};
+pub(crate) use upstreams::{UpstreamSettings, needs_system_roots};
 
 /// The certificates that the workers show, and the thread that renews them.
 #[derive(Debug)]
@@ -156,7 +159,9 @@ impl Certificates {
             let site =
                 |shown: &plan::Shown| SiteTls { http2: listener.http2, ..reading.site_tls(*shown) };
             let sites = listener.sites.iter().map(site).collect();
-            let acceptor = Acceptor::new(sites, listener.default, &self.tickets)?;
+            let hosts = hosts_of(reading, listener);
+            let site_of = move |host: Option<&str>| hosts.site_of(host.map(str::as_bytes)).index();
+            let acceptor = Acceptor::new(sites, Box::new(site_of), &self.tickets)?;
             let url = Arc::from(listener.url.as_str());
             Ok((listener.number, ListenerTls { acceptor, url }))
         };
@@ -218,6 +223,19 @@ impl Drop for Replacement<'_> {
             self.certificates.publish([&self.state.removed, &self.state.shown.acceptors]);
         }
     }
+}
+
+/// The hosts of the sites of a listener, by their indexes among these.
+fn hosts_of(reading: &Reading, listener: &Listener) -> Hosts {
+    let mut hosts = Hosts::new(SiteId::new(listener.default));
+    for (index, shown) in listener.sites.iter().enumerate() {
+        for host in &reading.sites[shown.site].hosts {
+            // A host that is not valid or listed twice is an error of the configuration, and has no certificate.
+            let added = hosts.add(host, SiteId::new(index), None);
+            debug_assert!(added.is_ok(), "{added:?}");
+        }
+    }
+    hosts
 }
 
 /// The time in seconds since 1970. A clock before that was not set, and counts as 0.

@@ -6,8 +6,9 @@ mod queue;
 
 use core::cell::RefCell;
 use core::fmt;
+use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -25,8 +26,9 @@ use config::Listen;
 pub struct Secure<N> {
     below: N,
     acceptors: SharedAcceptors,
-    /// The listeners with TLS. A connection of one that has no acceptor is closed, and never speaks without TLS.
-    tls: HashSet<u32>,
+    /// The listeners with TLS, and their addresses, unless a listener has all of the machine. A connection of one that has no
+    /// acceptor is closed, and never speaks without TLS.
+    tls: HashMap<u32, Option<IpAddr>>,
     /// True if some of the listeners have no TLS.
     has_plain: bool,
     handshakes: Handshakes,
@@ -39,7 +41,7 @@ impl<N> Secure<N> {
         let mut secure = Self {
             below,
             acceptors: Rc::new(RefCell::new(acceptors)),
-            tls: HashSet::new(),
+            tls: HashMap::new(),
             has_plain: true,
             handshakes: Handshakes::new(),
         };
@@ -49,7 +51,8 @@ impl<N> Secure<N> {
 
     fn note_listeners(&mut self, listeners: &[(u32, Listen)]) {
         let with_tls = listeners.iter().filter(|(_, listen)| listen.tls);
-        self.tls = with_tls.map(|(number, _)| *number).collect();
+        let address = |listen: &Listen| listen.address.ip().filter(|ip| !ip.is_unspecified());
+        self.tls = with_tls.map(|(number, listen)| (*number, address(listen))).collect();
         self.has_plain = self.tls.len() < listeners.len();
     }
 
@@ -110,6 +113,7 @@ impl<N: Network> Network for Secure<N> {
             Some(Outcome::Ready(id)) => Some(NetEvent::Ready(id)),
             Some(Outcome::Refused(id)) => Some(NetEvent::Lost(id)),
             Some(Outcome::Told(text)) => Some(NetEvent::Refused(text)),
+            Some(Outcome::Noted(text)) => Some(NetEvent::Note(text)),
             None => self.below.next_of_turn(ring),
         }
     }
@@ -118,11 +122,13 @@ impl<N: Network> Network for Secure<N> {
         let origin = self.below.origin(&newcomer);
         self.acceptors.borrow().counters().set_now(ring.now());
         let below = self.below.open(ring, newcomer, id);
-        let has_tls = self.tls.contains(&origin.listener);
-        let mut transport = Secured::new(below, &self.acceptors, origin.listener, has_tls);
+        let bound = self.tls.get(&origin.listener).copied();
+        let mut transport = Secured::new(below, &self.acceptors, origin.listener, bound.is_some());
         if let Secured::Tls(tls) = &mut transport {
             let client = origin.address(ring).map(|address| address.ip());
             tls.ask(self.handshakes.steps(), id, client);
+            let local = || Some(origin.local_address(ring)?.ip());
+            tls.set_local_address(|| bound.flatten().or_else(local));
         }
         transport
     }
@@ -158,6 +164,7 @@ impl<N: Network> Network for Secure<N> {
         let counters = acceptors.counters();
         stats.tls_handshakes_under_way = counters.under_way();
         stats.tls_handshakes_failed = counters.failed();
+        stats.tls_clients_refused = counters.clients_refused();
         stats.tls_handshakes_refused = counters.refused();
         [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
             counters.complete_by_kind();

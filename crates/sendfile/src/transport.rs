@@ -79,9 +79,9 @@ pub trait Handshake: fmt::Debug {
         false
     }
 
-    /// Returns whether requests for a host may come on this connection; `None` is a request without a host. If not, the
-    /// request is answered 421 (RFC 9110 §15.5.20): for that host the client would have seen another certificate, or met
-    /// other rules.
+    /// Returns whether requests for a host, which may have a port, may come on this connection; `None` is a request without a
+    /// host. If not, the request is answered 421 (RFC 9110 §15.5.20): for that host the client would have seen another
+    /// certificate, or met other rules.
     fn permits(&self, host: Option<&str>) -> bool;
 }
 

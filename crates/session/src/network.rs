@@ -271,6 +271,8 @@ pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
     Ended(u64),
     /// The connection is broken.
     Lost(u64),
+    /// A text for the operator. The network limits the number of such texts.
+    Note(String),
     /// The transport can go on with bytes that it has received before.
     Ready(u64),
     /// Bytes have come.

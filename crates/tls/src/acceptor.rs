@@ -2,24 +2,28 @@
 //!
 //! A handshake has two steps. The client's first message names a server, and so a site. The site has a `ServerConfig` of its
 //! own, with its profile, its rules for clients and its certificates, and the rest of the handshake goes by it. The site is
-//! chosen by the hosts of the sites, just as for a request; its certificate by the names in its certificates.
+//! chosen by the function that chooses the sites of requests; its certificate by the names in its certificates.
+//!
+//! A client that connects to an address names no server (RFC 6066 §3). Then the local address of the connection counts as
+//! the host: for the site, for the certificate, and for session tickets. rustls would resume a session without a name at any
+//! address, so tickets of such a client are sealed for its address.
 
 use core::fmt;
-use core::net::Ipv4Addr;
-use std::collections::HashMap;
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
 use crate::clients::Clients;
 use crate::fault::{Cause, Fault};
-use crate::names::{Names, Reach, is_name};
+use crate::names::Names;
 use crate::pair::Pair;
 use crate::provider::provider;
 use crate::secrets::Told;
+use crate::ticketer::Ticketer;
 use crate::tickets::{Profile, Rules, TicketKeys};
 use crate::x509::SubjectName;
 
@@ -31,10 +35,11 @@ const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
 /// The settings of a site of a listener.
 #[derive(Clone, Debug)]
 pub struct SiteTls {
-    /// The hosts of the site: names, wildcards for any depth, addresses, which no client names in a handshake.
+    /// The hosts of the site: names, wildcards, addresses.
     pub hosts: Vec<String>,
-    /// At least one. A client gets the first that covers the name of the server and that it can verify, in the order of
-    /// [`Algorithm`](crate::Algorithm); the pairs with the first name of the first pair if none covers it.
+    /// At least one. A client gets the first that covers the name of the server, or the address, and that it can verify, in
+    /// the order of [`Algorithm`](crate::Algorithm). If none covers it, these are the pairs with the first name of the first
+    /// pair.
     pub pairs: Vec<Arc<Pair>>,
     /// The versions of TLS.
     pub profile: Profile,
@@ -44,18 +49,18 @@ pub struct SiteTls {
     pub http2: bool,
 }
 
+/// Returns the index of the site for a host: a name or an address (of version 6 in brackets), with or without a port, or no
+/// host. It is the function that chooses the sites of requests.
+pub type SiteOf = dyn Fn(Option<&str>) -> usize + Send + Sync;
+
 /// What a listener needs to accept connections. It is cheap to clone, and does not change: a reload makes another one.
 #[derive(Clone)]
 pub struct Acceptor(Arc<Sites>);
 
-#[derive(Debug)]
 struct Sites {
-    /// The indexes of sites by their hosts.
-    hosts: Names<usize>,
-    /// The same for hosts that are no names: addresses.
-    addresses: HashMap<String, usize>,
-    /// The index of the site for all other names.
-    default: usize,
+    site_of: Box<SiteOf>,
+    /// True if it matters to which address a client has connected.
+    differ_by_address: bool,
     sites: Vec<Site>,
 }
 
@@ -63,6 +68,8 @@ struct Sites {
 struct Site {
     config: Arc<ServerConfig>,
     rules: Rules,
+    keys: Arc<Ticketer>,
+    pairs: Arc<Certificates>,
     /// The digests of its certificates, in order.
     certificates: Vec<[u8; 32]>,
 }
@@ -77,41 +84,56 @@ pub struct Chosen {
 }
 
 impl Acceptor {
-    /// Makes the settings of all sites. `default` is the index of the site for clients that name no server, or one that no
-    /// site has. If two sites have the same host, it belongs to the first.
+    /// Makes the settings of all sites, one of which `site_of` returns for each host.
     ///
     /// # Errors
     ///
     /// [`Cause::NoPair`] if a site has no pair; [`Cause::Settings`] if the system has no random numbers.
-    ///
-    /// # Panics
-    ///
-    /// If there is no site with the index `default`.
-    pub fn new(sites: Vec<SiteTls>, default: usize, tickets: &TicketKeys) -> Result<Self, Fault> {
-        assert!(default < sites.len(), "a default site");
-        let mut hosts = Names::new(Reach::AnyDepth, Vec::new());
-        let mut addresses = HashMap::new();
-        for (index, site) in sites.iter().enumerate() {
-            for host in &site.hosts {
-                if hosts.add(host, index).is_err() {
-                    addresses.entry(host.to_ascii_lowercase()).or_insert(index);
-                }
-            }
-        }
+    pub fn new(
+        sites: Vec<SiteTls>,
+        site_of: Box<SiteOf>,
+        tickets: &TicketKeys,
+    ) -> Result<Self, Fault> {
+        let mut hosts = sites.iter().flat_map(|site| &site.hosts);
+        let sites_differ = sites.len() > 1 && hosts.any(|host| address_of(host).is_some());
+        let is_address = |name: &SubjectName| matches!(name, SubjectName::Ip(_));
+        let covers_address = |pair: &Arc<Pair>| pair.names().iter().any(is_address);
+        let mut choices = sites.iter().map(|site| &site.pairs).filter(|pairs| pairs.len() > 1);
+        let pairs_differ = choices.any(|pairs| pairs.iter().any(covers_address));
+        let differ_by_address = sites_differ || pairs_differ;
         let sites = sites.into_iter().map(|site| Site::new(site, tickets));
         let sites = sites.collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Sites { hosts, addresses, default, sites })))
-    }
-
-    /// Returns the settings for a client, by its first message.
-    pub fn choose(&self, hello: &ClientHello<'_>) -> Chosen {
-        self.choose_by_name(hello.server_name())
+        Ok(Self(Arc::new(Sites { site_of, differ_by_address, sites })))
     }
 
     /// Returns the settings for a client that names a server, or none.
+    ///
+    /// # Panics
+    ///
+    /// If the function that chooses sites returns an index that no site has.
     pub fn choose_by_name(&self, server_name: Option<&str>) -> Chosen {
-        let site = self.0.hosts.find(server_name).next().copied().unwrap_or(self.0.default);
+        let site = self.site_of(server_name);
         Chosen { config: self.0.sites[site].config.clone(), site }
+    }
+
+    /// Returns the settings for a client that names no server and has connected to this address.
+    ///
+    /// # Panics
+    ///
+    /// As [`choose_by_name`](Self::choose_by_name).
+    pub fn choose_by_address(&self, local: IpAddr) -> Chosen {
+        let site = self.site_of(Some(&host_of(local)));
+        Chosen { config: Arc::new(self.0.sites[site].config_at(local)), site }
+    }
+
+    /// Returns true if the address to which a client has connected may choose its settings.
+    pub(crate) fn differs_by_address(&self) -> bool {
+        self.0.differ_by_address
+    }
+
+    /// Returns the index of the site for a host, which may have a port, or for none.
+    pub(crate) fn site_of(&self, host: Option<&str>) -> usize {
+        (self.0.site_of)(host)
     }
 
     /// Returns true if clients of a site are asked for certificates.
@@ -130,21 +152,10 @@ impl Acceptor {
         self.0.sites[site].rules == other.0.sites[of].rules
     }
 
-    /// Returns true if a client whose handshake chose the site `shown` may send requests for a host: a name, an address, or
-    /// none, which is also written as an empty host. The site of any other host is chosen by the request and not known here,
-    /// so it must not differ from any.
+    /// Returns true if a client whose handshake chose the site `shown` may send requests for a host, which may have a port, or
+    /// for none.
     pub(crate) fn permits(&self, shown: usize, host: Option<&str>) -> bool {
-        let host = host.filter(|host| !host.is_empty());
-        let asked = match host {
-            Some(host) if is_address(host) => {
-                self.0.addresses.get(&host.to_ascii_lowercase()).copied().unwrap_or(self.0.default)
-            }
-            Some(host) if !is_name(host) => {
-                return (0..self.0.sites.len()).all(|site| self.is_interchangeable(shown, site));
-            }
-            name => self.choose_by_name(name).site,
-        };
-        self.is_interchangeable(shown, asked)
+        self.is_interchangeable(shown, self.site_of(host))
     }
 
     /// Returns true if a client whose handshake chose the site `shown` may send requests to the site `asked`: both have the
@@ -160,14 +171,24 @@ impl Acceptor {
     }
 }
 
-/// Returns true if a host is an address: four numbers, or an address in brackets (RFC 3986 §3.2.2). No wildcard covers it.
-fn is_address(host: &str) -> bool {
-    host.parse::<Ipv4Addr>().is_ok() || host.starts_with('[') && host.ends_with(']')
+/// The address as the host of a URL (RFC 3986 §3.2.2). A client of a socket for both versions has an address of version 4 in
+/// the form of version 6.
+pub(crate) fn host_of(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+/// The address that a host of a site is; `None` for names.
+fn address_of(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    bare.unwrap_or(host).parse().ok()
 }
 
 impl fmt::Debug for Acceptor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Acceptor").field("hosts", &self.0.hosts).finish_non_exhaustive()
+        out.debug_struct("Acceptor").field("sites", &self.0.sites.len()).finish_non_exhaustive()
     }
 }
 
@@ -191,21 +212,37 @@ impl Site {
             None => builder.with_no_client_auth(),
         };
         let certificates = pairs.iter().map(|pair| pair.digest()).collect();
-        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(pairs)));
+        let pairs = Arc::new(Certificates::new(pairs));
+        let mut config = builder.with_cert_resolver(pairs.clone());
         let protocols = if http2 { &PROTOCOLS[..] } else { &PROTOCOLS[1..] };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // The records of a connection are sealed by the transport, which has to know its keys, and those that follow.
         config.enable_secret_extraction = true;
         config.key_log = Arc::new(Told);
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = tickets.of(rules)?;
-        Ok(Self { config: Arc::new(config), rules, certificates })
+        let keys = tickets.of(rules)?;
+        config.ticketer = keys.clone();
+        Ok(Self { config: Arc::new(config), rules, keys, pairs, certificates })
+    }
+
+    /// The settings for clients that have connected to an address and name no server.
+    fn config_at(&self, address: IpAddr) -> ServerConfig {
+        let (pairs, keys) = (self.pairs.clone(), self.keys.clone());
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = Arc::new(AtAddress { address: address.to_canonical(), pairs });
+        config.ticketer = Arc::new(TicketsAt { host: host_of(address).into_bytes(), keys });
+        config
     }
 }
 
-/// The pairs of a site, by the names in their certificates.
+/// The pairs of a site.
 #[derive(Debug)]
-struct Certificates(Names<Arc<Pair>>);
+struct Certificates {
+    /// The best first.
+    pairs: Vec<Arc<Pair>>,
+    /// The same by the names in their certificates.
+    by_name: Names<Arc<Pair>>,
+}
 
 impl Certificates {
     fn new(mut pairs: Vec<Arc<Pair>>) -> Self {
@@ -218,24 +255,73 @@ impl Certificates {
             None => Arc::ptr_eq(pair, &first),
         };
         let default = pairs.iter().filter(|pair| is_beside(pair)).cloned().collect();
-        let mut names = Names::new(Reach::OneLabel, default);
+        let mut by_name = Names::new(default);
         for pair in &pairs {
             for name in pair.names() {
                 if let SubjectName::Dns(name) = name {
                     // No client asks for a name of another form.
-                    let _ = names.add(name, pair.clone());
+                    let _ = by_name.add(name, pair.clone());
                 }
             }
         }
-        Self(names)
+        Self { pairs, by_name }
     }
+}
+
+/// Returns true if a client can verify the signatures of a pair.
+fn can_verify(hello: &ClientHello<'_>, pair: &Pair) -> bool {
+    pair.certified().key.choose_scheme(hello.signature_schemes()).is_some()
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let schemes = hello.signature_schemes();
-        let can_verify = |pair: &Arc<Pair>| pair.certified().key.choose_scheme(schemes).is_some();
-        self.0.choose(hello.server_name(), can_verify).map(|pair| pair.certified())
+        let pair = self.by_name.choose(hello.server_name(), |pair| can_verify(&hello, pair));
+        pair.map(|pair| pair.certified())
+    }
+}
+
+/// The pairs of a site for clients that have connected to an address.
+#[derive(Debug)]
+struct AtAddress {
+    address: IpAddr,
+    pairs: Arc<Certificates>,
+}
+
+impl ResolvesServerCert for AtAddress {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = SubjectName::Ip(self.address);
+        let mut pairs = self.pairs.pairs.iter();
+        let covers = |pair: &&Arc<Pair>| pair.names().contains(&name) && can_verify(&hello, pair);
+        match pairs.find(covers) {
+            Some(pair) => Some(pair.certified()),
+            None => self.pairs.resolve(hello),
+        }
+    }
+}
+
+/// The tickets of clients that have connected to an address. They are good for clients of that address.
+#[derive(Debug)]
+struct TicketsAt {
+    /// The address as a host.
+    host: Vec<u8>,
+    keys: Arc<Ticketer>,
+}
+
+impl ProducesTickets for TicketsAt {
+    fn enabled(&self) -> bool {
+        self.keys.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.keys.lifetime()
+    }
+
+    fn encrypt(&self, state: &[u8]) -> Option<Vec<u8>> {
+        self.keys.seal(&self.host, state)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.keys.open(&self.host, ticket)
     }
 }
 

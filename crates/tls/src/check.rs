@@ -1,9 +1,11 @@
-//! What an operator should know about a pair that can be used: `samum check` and the log say it.
+//! What an operator should know about pairs, and about authorities of clients, that can be used: `samum check` and the log
+//! say it.
 
 use core::fmt;
 use core::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::clients::Clients;
 use crate::pair::Pair;
 use crate::x509::SubjectName;
 
@@ -87,6 +89,24 @@ pub enum Warning {
         /// The host.
         host: String,
     },
+    /// The certificate of an authority for clients is not valid any more.
+    AuthorityExpired {
+        /// The file of the authorities.
+        path: PathBuf,
+        /// The name of the authority.
+        subject: String,
+        /// The full days since then.
+        days: i64,
+    },
+    /// A list of revoked certificates should have been replaced.
+    OldRevocationList {
+        /// The file of the lists.
+        path: PathBuf,
+        /// The name of the authority.
+        issuer: String,
+        /// The full days since then.
+        days: i64,
+    },
     /// Others than the owner and the group of the file of a key may read or write it.
     OpenKey {
         /// The file of the key.
@@ -96,8 +116,8 @@ pub enum Warning {
     },
 }
 
-/// Returns what to know of a pair by itself. `now` is in seconds since 1970.
-pub fn check_pair(pair: &Pair, now: i64) -> Vec<Warning> {
+/// Returns what to know of the times of a pair. `now` is in seconds since 1970.
+pub fn check_times(pair: &Pair, now: i64) -> Vec<Warning> {
     let path = || pair.path().map(Path::to_owned);
     let mut warnings = Vec::new();
     let left = pair.not_after().saturating_sub(now);
@@ -110,6 +130,13 @@ pub fn check_pair(pair: &Pair, now: i64) -> Vec<Warning> {
         let seconds = pair.not_before().saturating_sub(now);
         warnings.push(Warning::NotYetValid { path: path(), seconds });
     }
+    warnings
+}
+
+/// Returns what to know of a pair by itself. `now` is in seconds since 1970.
+pub fn check_pair(pair: &Pair, now: i64) -> Vec<Warning> {
+    let path = || pair.path().map(Path::to_owned);
+    let mut warnings = check_times(pair, now);
     for (link, position) in pair.links.iter().zip(1..).skip(1) {
         let left = link.not_after.saturating_sub(now);
         // A root that has expired matters to no client, and one is never needed.
@@ -141,6 +168,24 @@ pub fn check_pair(pair: &Pair, now: i64) -> Vec<Warning> {
         warnings.push(Warning::NoIntermediate { path: path(), issuer: link.issuer.clone() });
     }
     warnings
+}
+
+/// Returns what to know of the authorities for clients, and of their lists of revoked certificates. `now` is in seconds since
+/// 1970.
+pub fn check_clients(clients: &Clients, now: i64) -> Vec<Warning> {
+    let terms = &clients.terms;
+    let days_since = |time: i64| (time < now).then(|| now.saturating_sub(time) / DAY);
+    let expired = terms.authorities.iter().filter_map(|authority| {
+        let days = days_since(authority.not_after)?;
+        let (path, subject) = (terms.ca.clone(), authority.subject.clone());
+        Some(Warning::AuthorityExpired { path, subject, days })
+    });
+    let old = terms.lists.iter().filter_map(|list| {
+        let days = days_since(list.next_update?)?;
+        let (path, issuer) = (terms.crl.clone(), list.issuer.clone());
+        Some(Warning::OldRevocationList { path, issuer, days })
+    });
+    expired.chain(old).collect()
 }
 
 /// Returns the hosts of a site that none of its pairs is valid for.
@@ -184,11 +229,8 @@ impl fmt::Display for Warning {
             None => "the self-signed certificate".to_owned(),
         };
         match self {
-            Self::Expired { path, days: 0 } => {
-                write!(out, "{}: the certificate expired today: renew it", file(path))
-            }
             Self::Expired { path, days } => {
-                write!(out, "{}: the certificate expired {} ago: renew it", file(path), Days(*days))
+                write!(out, "{}: the certificate expired {}: renew it", file(path), Ago(*days))
             }
             Self::Expires { path, days: 0 } => {
                 write!(out, "{}: the certificate expires within a day: renew it", file(path))
@@ -251,12 +293,38 @@ impl fmt::Display for Warning {
                 "no certificate of the site is valid for its host {host}: \
                  ask the issuer for one with that name, or remove the host"
             ),
+            Self::AuthorityExpired { path, subject, days } => write!(
+                out,
+                "{}: the certificate of the authority {subject} expired {}, and clients with certificates of it are still \
+                 let in: put its new certificate into the file, or remove it",
+                path.display(),
+                Ago(*days)
+            ),
+            Self::OldRevocationList { path, issuer, days } => write!(
+                out,
+                "{}: the list of revoked certificates of {issuer} is out of date (its next update was due {}), so clients \
+                 with certificates of it are refused: fetch the current list, and have it fetched regularly",
+                path.display(),
+                Ago(*days)
+            ),
             Self::OpenKey { path, mode } => write!(
                 out,
                 "{0}: others may read or write the private key (mode {mode:04o}): \
                  run `chmod o-rw {0}`",
                 path.display()
             ),
+        }
+    }
+}
+
+/// A time some full days ago.
+struct Ago(i64);
+
+impl fmt::Display for Ago {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => out.write_str("today"),
+            days => write!(out, "{} ago", Days(days)),
         }
     }
 }

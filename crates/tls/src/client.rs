@@ -20,7 +20,7 @@ mod verifier;
 pub use self::connection::{ClientBuffers, ClientConnection, End, Plain};
 pub use self::fault::ClientFault;
 pub use self::roots::{ROOTS_BYTES_MAX, Roots};
-pub use self::settings::{ClientSettings, ServerName};
+pub use self::settings::{ClientSettings, ServerName, SharedClientSettings};
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ const BUCKETS: [Duration; 8] = [
 pub struct Counters {
     under_way: Cell<u64>,
     failed: Cell<u64>,
+    clients_refused: Cell<u64>,
     refused: Cell<u64>,
     /// Complete ones: full and resumed, of TLS 1.2 and of TLS 1.3.
     complete: [Cell<u64>; 4],
@@ -55,7 +56,12 @@ impl Counters {
         self.under_way.get()
     }
 
-    /// Handshakes that have failed, or that the client has given up.
+    /// Handshakes that have failed because of the certificate of the client.
+    pub fn clients_refused(&self) -> u64 {
+        self.clients_refused.get()
+    }
+
+    /// Handshakes that have failed for another reason, or that the client has given up.
     pub fn failed(&self) -> u64 {
         self.failed.get()
     }
@@ -94,6 +100,11 @@ impl Counters {
     pub(crate) fn fail(&self) {
         add(&self.under_way, -1);
         add(&self.failed, 1);
+    }
+
+    pub(crate) fn refuse_client(&self) {
+        add(&self.under_way, -1);
+        add(&self.clients_refused, 1);
     }
 
     pub(crate) fn refuse(&self) {

@@ -13,14 +13,26 @@ use crate::x509;
 #[derive(Debug)]
 pub(crate) struct Established {
     listening: Rc<Listening>,
-    server_name: Option<Box<str>>,
+    /// The host that the client has asked for.
+    host: Option<Box<str>>,
     client: Option<Box<str>>,
     suite: CipherSuite,
-    /// The index of the site that the client has named.
+    /// The index of the site of that host.
     site: u32,
+    /// True if the host is a name that the client has sent, and false if it is the address of the connection.
+    is_name: bool,
     is_tls13: bool,
     is_resumed: bool,
     is_http2: bool,
+}
+
+/// The host that a client has asked for by its handshake.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The name that it has sent, or the address to which it has connected, or neither.
+    pub(crate) host: Option<Box<str>>,
+    /// False if the host is the address.
+    pub(crate) is_name: bool,
 }
 
 impl Established {
@@ -28,17 +40,18 @@ impl Established {
         connection: &CommonState,
         listening: &Rc<Listening>,
         site: usize,
-        server_name: Option<Box<str>>,
+        Asked { host, is_name }: Asked,
     ) -> Self {
         let certificate = connection.peer_certificates().and_then(|all| all.first());
         // Without a suite there is no connection.
         let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
         Self {
             listening: Rc::clone(listening),
-            server_name,
+            host,
             client: certificate.and_then(|der| x509::subject(der)).map(Into::into),
             suite: suite.unwrap_or(CipherSuite::Unknown(0)),
             site: u32::try_from(site).expect("an index of a site"),
+            is_name,
             is_tls13: connection.protocol_version() == Some(ProtocolVersion::TLSv1_3),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             is_http2: connection.alpn_protocol() == Some(HTTP2),
@@ -54,17 +67,17 @@ impl Established {
         &self.listening
     }
 
-    /// The index of the site that the client has named, in the latest configuration.
+    /// The index of the site of the host that the client has asked for, in the latest configuration.
     fn site_of(&self, latest: &Acceptor) -> usize {
         if latest.is_same(&self.listening.acceptor) {
             return self.site as usize;
         }
-        latest.choose_by_name(self.server_name.as_deref()).site
+        latest.site_of(self.host.as_deref())
     }
 
     /// The memory of the facts, in bytes.
     pub(crate) fn weight(&self) -> usize {
-        let texts = [&self.server_name, &self.client];
+        let texts = [&self.host, &self.client];
         size_of::<Self>()
             + texts.iter().map(|text| text.as_ref().map_or(0, |it| it.len())).sum::<usize>()
     }
@@ -80,6 +93,14 @@ fn name_of(suite: CipherSuite) -> Option<&'static str> {
     }
 }
 
+/// Returns true if a host of a request is this one, with or without a port.
+fn is_of(asked: &str, host: &str) -> bool {
+    let Some((host, port)) = host.split_at_checked(asked.len()) else { return false };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    host.eq_ignore_ascii_case(asked)
+        && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
 impl Handshake for Established {
     fn version(&self) -> &'static str {
         if self.is_tls13 { "TLSv1.3" } else { "TLSv1.2" }
@@ -90,7 +111,7 @@ impl Handshake for Established {
     }
 
     fn server_name(&self) -> Option<&str> {
-        self.server_name.as_deref()
+        self.host.as_deref().filter(|_| self.is_name)
     }
 
     fn client(&self) -> Option<&str> {
@@ -112,8 +133,9 @@ impl Handshake for Established {
     }
 
     fn permits(&self, host: Option<&str>) -> bool {
-        let is_same = |name: &str| host.is_some_and(|host| host.eq_ignore_ascii_case(name));
-        if self.server_name.as_deref().is_some_and(is_same) {
+        if let (Some(asked), Some(host)) = (&self.host, host)
+            && is_of(asked, host)
+        {
             return true;
         }
         let latest = self.listening.latest();

@@ -1,11 +1,12 @@
 //! A handshake, by rustls: records in, records out, and in the end the keys.
 //!
-//! The first message of the client names a server. The [`Acceptor`](crate::Acceptor) chooses the settings by it, and the
-//! handshake goes on with them. rustls keeps no buffer (its unbuffered API), and gets one record at a time. So it has no
-//! record left when the handshake is complete: all that follow are opened with the keys. The costly [steps](crate::steps) may wait for
-//! their turn.
+//! The first message of the client names a server, or else the address of the connection stands for one. The
+//! [`Acceptor`](crate::Acceptor) chooses the settings by it, and the handshake goes on with them. rustls keeps no buffer (its
+//! unbuffered API), and gets one record at a time. So it has no record left when the handshake is complete: all that follow
+//! are opened with the keys. The costly [steps](crate::steps) may wait for their turn.
 
 use core::fmt;
+use core::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, ProtocolVersion, Server
 use sendfile::Handshake as _;
 use tls_record::{Cipher, Keys, Records};
 
+use crate::acceptor::{Chosen as Settings, host_of};
 use crate::acceptors::Listening;
-use crate::established::Established;
+use crate::established::{Asked, Established};
 use crate::secrets::Secrets;
 use crate::steps::{Asker, Shaking, Step, Stepped, bytes_of};
 
@@ -31,10 +33,14 @@ pub(crate) struct Handshake {
     state: State,
     /// Asks for the costly steps; they are taken at once if there is none.
     asker: Option<Asker>,
+    /// The address to which the client has connected, if that may choose the settings.
+    local: Option<IpAddr>,
     /// The time at which the connection was accepted.
     began: Time,
     /// True once it has been counted as complete.
     is_complete: bool,
+    /// True if it has failed because of the certificate of the client.
+    is_refused: bool,
 }
 
 enum State {
@@ -53,7 +59,7 @@ struct Choice {
     /// The index of the site; `None` if an authority looks for the answer to a challenge, and the connection ends with
     /// the handshake.
     site: Option<usize>,
-    server_name: Option<Box<str>>,
+    asked: Asked,
     secrets: Secrets,
 }
 
@@ -80,12 +86,27 @@ impl Handshake {
     pub(crate) fn new(listening: Rc<Listening>) -> Self {
         let began = listening.counters.begin();
         let state = State::Hello { hello: Box::default(), records: Vec::new() };
-        Self { listening, state, asker: None, began, is_complete: false }
+        Self {
+            listening,
+            state,
+            asker: None,
+            local: None,
+            began,
+            is_complete: false,
+            is_refused: false,
+        }
     }
 
     /// Leaves the costly steps to others.
     pub(crate) fn set_asker(&mut self, asker: Asker) {
         self.asker = Some(asker);
+    }
+
+    /// Notes the address to which the client has connected, if that may choose the settings.
+    pub(crate) fn set_local_address(&mut self, address: impl FnOnce() -> Option<IpAddr>) {
+        if self.listening.acceptor.differs_by_address() {
+            self.local = address();
+        }
     }
 
     pub(crate) const fn asker(&self) -> Option<&Asker> {
@@ -144,10 +165,8 @@ impl Handshake {
                         Ok(Some(_)) if !record.is_empty() => return Err(Failed),
                         Ok(Some(accepted)) => {
                             let hello = accepted.client_hello();
-                            let (config, site) = self.settings_for(&hello);
-                            let server_name = hello.server_name().map(Into::into);
-                            let secrets = Secrets::default();
-                            let choice = Choice { site, server_name, secrets };
+                            let (config, site, asked) = self.settings_for(&hello);
+                            let choice = Choice { site, asked, secrets: Secrets::default() };
                             let step = Step::begin(&accepted, records, config);
                             return self.step(step, choice, answer);
                         }
@@ -179,15 +198,23 @@ impl Handshake {
         }
     }
 
-    /// The settings with which the handshake goes on, and the index of the site, by the client's first message.
-    fn settings_for(&self, hello: &ClientHello<'_>) -> (Arc<ServerConfig>, Option<usize>) {
-        match self.listening.challenge(hello) {
-            Some(config) => (config, None),
-            None => {
-                let chosen = self.listening.acceptor.choose(hello);
-                (chosen.config, Some(chosen.site))
-            }
+    /// The settings with which the handshake goes on, the index of the site, and the host that the client has asked for, by
+    /// the client's first message.
+    fn settings_for(&self, hello: &ClientHello<'_>) -> (Arc<ServerConfig>, Option<usize>, Asked) {
+        let name = hello.server_name();
+        let by_name = Asked { host: name.map(Into::into), is_name: true };
+        if let Some(config) = self.listening.challenge(hello) {
+            return (config, None, by_name);
         }
+        let acceptor = &self.listening.acceptor;
+        let (Settings { config, site }, asked) = match self.local.filter(|_| name.is_none()) {
+            Some(address) => {
+                let host = Some(host_of(address).into());
+                (acceptor.choose_by_address(address), Asked { host, is_name: false })
+            }
+            None => (acceptor.choose_by_name(name), by_name),
+        };
+        (config, Some(site), asked)
     }
 
     /// Returns true if the next record of the client may cost much: the key exchange is not done, or the client may show a
@@ -223,11 +250,17 @@ impl Handshake {
         stepped: Stepped,
         answer: &mut Vec<u8>,
     ) -> Result<Option<Box<Open>>, Failed> {
-        let Stepped { shaking, records, secrets: told, is_long } = stepped;
+        let Stepped { shaking, refusal, records, secrets: told, is_long } = stepped;
         answer.extend(records);
         let State::Waiting(mut choice) = core::mem::replace(&mut self.state, State::Over) else {
             return Err(Failed);
         };
+        if let Some(refusal) = refusal {
+            self.is_refused = true;
+            if let Some(asker) = &self.asker {
+                asker.tell(refusal, choice.asked.host.take());
+            }
+        }
         let shaking = shaking.ok_or(Failed)?;
         // rustls tells both in one step.
         if !told.client.is_empty() {
@@ -242,7 +275,7 @@ impl Handshake {
 
     /// Takes the keys, and drops everything that only the handshake needs.
     fn complete(&mut self, choice: Choice, shaking: Shaking) -> Result<Box<Open>, Failed> {
-        let Choice { site, server_name, secrets } = choice;
+        let Choice { site, asked, secrets } = choice;
         let connection = shaking.connection;
         let Some(site) = site else {
             let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
@@ -250,7 +283,7 @@ impl Handshake {
             self.is_complete = true;
             return Err(Failed);
         };
-        let established = Established::new(&connection, &self.listening, site, server_name);
+        let established = Established::new(&connection, &self.listening, site, asked);
         let is_tls13 = established.is_tls13();
         let (ExtractedSecrets { tx, rx }, _) =
             connection.dangerous_into_kernel_connection().map_err(|_| Failed)?;
@@ -274,6 +307,8 @@ impl Drop for Handshake {
         }
         if self.asker.as_ref().is_some_and(Asker::is_refused) {
             self.listening.counters.refuse();
+        } else if self.is_refused {
+            self.listening.counters.refuse_client();
         } else {
             self.listening.counters.fail();
         }

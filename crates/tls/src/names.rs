@@ -13,21 +13,13 @@ pub const NAME_BYTES_MAX: usize = 253;
 /// The bytes of a label.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// The names that a wildcard covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// `*.example.org` covers `www.example.org` only: in certificates.
-    OneLabel,
-    /// `*.example.org` covers `a.www.example.org`, too: hosts of sites. The longest wildcard wins.
-    AnyDepth,
-}
-
-/// Values by name, and those for all other names.
+/// Values by name, and those for all other names. A wildcard covers one label, as in certificates: `*.example.org` covers
+/// `www.example.org`, but not `a.www.example.org`.
 ///
 /// ```
-/// use tls::{Names, Reach};
+/// use tls::Names;
 ///
-/// let mut names = Names::new(Reach::OneLabel, vec!["default"]);
+/// let mut names = Names::new(vec!["default"]);
 /// names.add("*.example.org", "RSA")?;
 /// names.add("*.example.org", "ECDSA")?;
 /// let choose = |name| names.choose(name, |value| value.len() > 4);
@@ -37,7 +29,6 @@ pub enum Reach {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Names<P> {
-    reach: Reach,
     default: Vec<P>,
     /// The root of a tree of names: `org` is a child of the root, and `example` a child of `org`.
     root: Node<P>,
@@ -60,8 +51,8 @@ pub struct InvalidName;
 
 impl<P> Names<P> {
     /// No names. All clients get the values `default`, in their order.
-    pub const fn new(reach: Reach, default: Vec<P>) -> Self {
-        Self { reach, default, root: Node::new() }
+    pub const fn new(default: Vec<P>) -> Self {
+        Self { default, root: Node::new() }
     }
 
     /// Adds a value for a name such as `example.org`, or for a wildcard such as `*.example.org`. It comes behind those that
@@ -84,7 +75,7 @@ impl<P> Names<P> {
     }
 
     /// Returns the values for the name that a client asks for, the best first: those of the name itself, then those of the
-    /// longest wildcard that covers it. If there are none, or the client asks for no name, they are the default.
+    /// wildcard that covers it. If there are none, or the client asks for no name, they are the default.
     ///
     /// What is no name in DNS is covered by none.
     pub fn find(&self, name: Option<&str>) -> impl Iterator<Item = &P> {
@@ -106,13 +97,9 @@ impl<P> Names<P> {
         let mut node = Some(&self.root);
         let mut wildcard: &[P] = &[];
         for label in name.rsplit(|&byte| byte == b'.') {
-            match (node, self.reach) {
-                (Some(parent), Reach::AnyDepth) if parent.below.is_empty() => {}
-                (Some(parent), _) => wildcard = &parent.below,
-                (None, Reach::AnyDepth) => break,
-                (None, Reach::OneLabel) => return Some((&[], &[])),
-            }
-            node = node.and_then(|parent| parent.labels.get(label));
+            let Some(parent) = node else { return Some((&[], &[])) };
+            wildcard = &parent.below;
+            node = parent.labels.get(label);
         }
         Some((node.map_or(&[], |node| &node.exact), wildcard))
     }
@@ -144,11 +131,6 @@ fn canonical<'a>(
     let mut labels = lower.rsplit(|&byte| byte == b'.');
     let is_valid = !labels.clone().next().is_none_or(is_number) && labels.all(is_label);
     if is_valid { Ok(lower) } else { Err(InvalidName) }
-}
-
-/// Returns whether a host is a name in DNS. Hosts of requests may also be addresses, or have other bytes in their labels.
-pub(crate) fn is_name(host: &str) -> bool {
-    canonical(host, &mut [0; NAME_BYTES_MAX]).is_ok()
 }
 
 fn is_label(label: &[u8]) -> bool {

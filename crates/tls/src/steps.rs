@@ -21,6 +21,7 @@ use rustls::unbuffered::{
 };
 use rustls::{ServerConfig, SignatureAlgorithm};
 
+use crate::clients::Refusal;
 use crate::secrets::Secrets;
 
 /// The type of a record with an alert, and of a sealed one (RFC 8446 §5.1).
@@ -56,6 +57,8 @@ pub(crate) struct Shaking {
 pub struct Stepped {
     /// None if the handshake has failed.
     pub(crate) shaking: Option<Shaking>,
+    /// Some if it has failed because of the certificate of the client.
+    pub(crate) refusal: Option<Refusal>,
     /// Records for the client; the last one is an alert if the handshake has failed.
     pub(crate) records: Vec<u8>,
     /// The secrets that rustls has told in this step.
@@ -94,14 +97,16 @@ impl Step {
                 .map(|connection| Shaking { connection: Box::new(connection), incoming }),
             Work::GoOn(shaking) => Some(shaking),
         };
-        let shaking = shaking.and_then(|shaking| shaking.go_on(&mut records));
-        Stepped { shaking, records, secrets: Secrets::take(), is_long }
+        let mut refusal = None;
+        let shaking = shaking.and_then(|shaking| shaking.go_on(&mut records, &mut refusal));
+        Stepped { shaking, refusal, records, secrets: Secrets::take(), is_long }
     }
 }
 
 impl Shaking {
-    /// Answers what has come. Returns the handshake unless it has failed; then an alert is the last record of the answer.
-    fn go_on(mut self, answer: &mut Vec<u8>) -> Option<Self> {
+    /// Answers what has come. Returns the handshake unless it has failed; then an alert is the last record of the answer, and
+    /// `refusal` is the reason if the certificate of the client has one.
+    fn go_on(mut self, answer: &mut Vec<u8>, refusal: &mut Option<Refusal>) -> Option<Self> {
         loop {
             let UnbufferedStatus { discard, state } =
                 self.connection.process_tls_records(&mut self.incoming);
@@ -116,7 +121,8 @@ impl Shaking {
                 }
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => false,
                 // Data of the application comes after the handshake. A client that says goodbye before has gone.
-                Ok(_) | Err(_) => {
+                failed => {
+                    *refusal = failed.err().and_then(|error| Refusal::of(&error));
                     self.incoming.drain(..discard);
                     self.end(answer);
                     return None;
@@ -208,6 +214,19 @@ pub enum Wish {
     Take(Rc<Slot>, Step),
     /// The connection has gone: its step need not be taken any more.
     Leave(Rc<Slot>),
+    /// The operator is to know that a client was refused.
+    Tell(RefusedClient),
+}
+
+/// A client that was refused because of its certificate.
+#[derive(Clone, Debug)]
+pub struct RefusedClient {
+    /// The reason.
+    pub refusal: Refusal,
+    /// The address of the client; `None` if it has gone.
+    pub client: Option<IpAddr>,
+    /// The host that it has asked for: a name, or the address to which it has connected.
+    pub host: Option<Box<str>>,
 }
 
 /// A connection whose handshake is under way, as its transport and the network know it.
@@ -289,6 +308,12 @@ impl Asker {
     pub(crate) fn ask(&self, step: Step) {
         *self.slot.state.borrow_mut() = State::Asked;
         self.steps.0.borrow_mut().push_back(Wish::Take(Rc::clone(&self.slot), step));
+    }
+
+    /// Tells the operator why the client was refused.
+    pub(crate) fn tell(&self, refusal: Refusal, host: Option<Box<str>>) {
+        let client = self.slot.client();
+        self.steps.0.borrow_mut().push_back(Wish::Tell(RefusedClient { refusal, client, host }));
     }
 
     /// Takes the result of the step.

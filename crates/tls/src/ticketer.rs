@@ -4,6 +4,9 @@
 //!   ticket = name of the key (16) ‖ nonce (12) ‖ AES-256-GCM( second in which it was made (8) ‖ state ) ‖ tag (16)
 //! ```
 //!
+//! The tag also covers the name of the key, and the host for which the ticket is good. This host is empty if the state has the
+//! name of the server.
+//!
 //! rustls' own ticketer replaces its keys every 6 hours, and clients of a site that is visited once a day come too late.
 
 use core::fmt;
@@ -76,6 +79,16 @@ impl Ticketer {
         })
     }
 
+    /// Seals a ticket for a host. `None` if the system has no random numbers.
+    pub(crate) fn seal(&self, host: &[u8], state: &[u8]) -> Option<Vec<u8>> {
+        self.with(|keys, now| keys.seal(now, host, state)).ok()
+    }
+
+    /// Opens a ticket that was sealed for the same host.
+    pub(crate) fn open(&self, host: &[u8], ticket: &[u8]) -> Option<Vec<u8>> {
+        self.with(|keys, now| keys.open(now, host, ticket))
+    }
+
     fn with<T>(&self, call: impl FnOnce(&mut Keys, Duration) -> T) -> T {
         let now = self.start.elapsed();
         call(&mut self.keys.lock().unwrap_or_else(PoisonError::into_inner), now)
@@ -93,11 +106,11 @@ impl ProducesTickets for Ticketer {
     }
 
     fn encrypt(&self, state: &[u8]) -> Option<Vec<u8>> {
-        self.with(|keys, now| keys.seal(now, state)).ok()
+        self.seal(&[], state)
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.with(|keys, now| keys.open(now, ticket))
+        self.open(&[], ticket)
     }
 }
 
@@ -133,16 +146,16 @@ impl Keys {
         }
     }
 
-    fn seal(&mut self, now: Duration, state: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    fn seal(&mut self, now: Duration, host: &[u8], state: &[u8]) -> Result<Vec<u8>, Unspecified> {
         self.renew(now);
-        self.current.seal(now, state)
+        self.current.seal(now, host, state)
     }
 
-    fn open(&mut self, now: Duration, ticket: &[u8]) -> Option<Vec<u8>> {
+    fn open(&mut self, now: Duration, host: &[u8], ticket: &[u8]) -> Option<Vec<u8>> {
         self.renew(now);
         let keys = [Some(&self.current), self.previous.as_ref()];
         let key = keys.into_iter().flatten().find(|key| ticket.starts_with(&key.name))?;
-        let (made, state) = key.open(ticket)?;
+        let (made, state) = key.open(host, ticket)?;
         (now.saturating_sub(made) < DAY).then_some(state)
     }
 }
@@ -180,23 +193,27 @@ impl Key {
         to.extend_from_slice(&*self.bytes);
     }
 
+    fn aad(&self, host: &[u8]) -> Aad<Vec<u8>> {
+        Aad::from([&self.name, host].concat())
+    }
+
     /// A nonce is random: 96 bits are enough for 2^32 tickets of a key, 49,000 in each second of its day (NIST SP 800-38D §8.3).
-    fn seal(&self, now: Duration, state: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    fn seal(&self, now: Duration, host: &[u8], state: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let mut nonce = [0; NONCE_LEN];
         aws_lc_rs::rand::fill(&mut nonce)?;
         let mut sealed = Zeroizing::new([&now.as_secs().to_be_bytes()[..], state].concat());
         let nonce_of = Nonce::assume_unique_for_key(nonce);
-        let aad = Aad::from(&self.name);
+        let aad = self.aad(host);
         let tag = self.key.seal_in_place_separate_tag(nonce_of, aad, &mut sealed)?;
         Ok([&self.name[..], &nonce, &sealed, tag.as_ref()].concat())
     }
 
     /// Returns when a ticket was made, and the state in it.
-    fn open(&self, ticket: &[u8]) -> Option<(Duration, Vec<u8>)> {
+    fn open(&self, host: &[u8], ticket: &[u8]) -> Option<(Duration, Vec<u8>)> {
         let (nonce, sealed) = ticket.get(NAME_BYTES..)?.split_first_chunk::<NONCE_LEN>()?;
         let mut sealed = Zeroizing::new(sealed.to_vec());
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let plain = self.key.open_in_place(nonce, Aad::from(&self.name), &mut sealed).ok()?;
+        let plain = self.key.open_in_place(nonce, self.aad(host), &mut sealed).ok()?;
         let (made, state) = plain.split_first_chunk::<TIME_BYTES>()?;
         Some((Duration::from_secs(u64::from_be_bytes(*made)), state.to_vec()))
     }
@@ -218,18 +235,18 @@ mod tests {
             let mut keys = keys();
             // A ticket each hour, as clients come.
             for hour in 0..made {
-                keys.seal(hour * HOUR, b"other").unwrap();
+                keys.seal(hour * HOUR, b"", b"other").unwrap();
             }
-            let ticket = keys.seal(made * HOUR, b"state").unwrap();
+            let ticket = keys.seal(made * HOUR, b"", b"state").unwrap();
             for after in 0..24 {
-                let opened = keys.open((made + after) * HOUR, &ticket);
+                let opened = keys.open((made + after) * HOUR, b"", &ticket);
                 assert_eq!(
                     opened.as_deref(),
                     Some(&b"state"[..]),
                     "made {made} h, {after} h later"
                 );
             }
-            assert_eq!(keys.open((made + 24) * HOUR, &ticket), None, "made at {made} h");
+            assert_eq!(keys.open((made + 24) * HOUR, b"", &ticket), None, "made at {made} h");
         }
     }
 
@@ -237,30 +254,30 @@ mod tests {
     fn keys_are_replaced_every_day_and_wiped_the_day_after() {
         let mut keys = keys();
         let first = keys.current.name;
-        keys.seal(23 * HOUR, b"").unwrap();
+        keys.seal(23 * HOUR, b"", b"").unwrap();
         assert_eq!(keys.current.name, first);
-        keys.seal(24 * HOUR, b"").unwrap();
+        keys.seal(24 * HOUR, b"", b"").unwrap();
         assert_ne!(keys.current.name, first);
         assert_eq!(keys.previous.as_ref().map(|key| key.name), Some(first));
-        keys.seal(48 * HOUR, b"").unwrap();
+        keys.seal(48 * HOUR, b"", b"").unwrap();
         assert_ne!(keys.previous.as_ref().map(|key| key.name), Some(first));
         // Nobody came for days: nothing that the old key has sealed is good.
-        keys.seal(300 * HOUR, b"").unwrap();
+        keys.seal(300 * HOUR, b"", b"").unwrap();
         assert!(keys.previous.is_none());
     }
 
     #[test]
     fn a_ticket_that_was_changed_or_cut_off_is_refused() {
         let mut keys = keys();
-        let ticket = keys.seal(HOUR, b"state").unwrap();
+        let ticket = keys.seal(HOUR, b"", b"state").unwrap();
         for at in 0..ticket.len() {
             let mut changed = ticket.clone();
             changed[at] ^= 1;
-            assert_eq!(keys.open(HOUR, &changed), None, "byte {at}");
-            assert_eq!(keys.open(HOUR, &ticket[..at]), None, "{at} bytes");
+            assert_eq!(keys.open(HOUR, b"", &changed), None, "byte {at}");
+            assert_eq!(keys.open(HOUR, b"", &ticket[..at]), None, "{at} bytes");
         }
-        assert_eq!(self::keys().open(HOUR, &ticket), None, "of another server");
-        assert_ne!(ticket, keys.seal(HOUR, b"state").unwrap(), "a nonce is used once");
+        assert_eq!(self::keys().open(HOUR, b"", &ticket), None, "of another server");
+        assert_ne!(ticket, keys.seal(HOUR, b"", b"state").unwrap(), "a nonce is used once");
     }
 
     #[test]
@@ -273,18 +290,33 @@ mod tests {
         assert_eq!(ticketer.decrypt(&ticket).as_deref(), Some(&b"state"[..]));
 
         let mut keys = keys();
-        let old = keys.seal(HOUR, b"old").unwrap();
-        keys.seal(24 * HOUR, b"new").unwrap();
+        let old = keys.seal(HOUR, b"", b"old").unwrap();
+        keys.seal(24 * HOUR, b"", b"new").unwrap();
         let start = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         let bytes = Ticketer { start, keys: Mutex::new(keys) }.to_bytes();
         let next = Ticketer::from_bytes(&bytes).unwrap();
         assert!(next.start - start < Duration::from_secs(60));
         let mut keys = next.keys.into_inner().unwrap();
         assert_eq!(keys.since, 24 * HOUR);
-        assert_eq!(keys.open(24 * HOUR, &old).as_deref(), Some(&b"old"[..]));
+        assert_eq!(keys.open(24 * HOUR, b"", &old).as_deref(), Some(&b"old"[..]));
         for len in 0..bytes.len() {
             assert!(Ticketer::from_bytes(&bytes[..len]).is_none(), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_its_host() {
+        let ticketer = Ticketer::new().unwrap();
+        let hosts: [&[u8]; 3] = [b"", b"192.0.2.1", b"[2001:db8::1]"];
+        for one in hosts {
+            let ticket = ticketer.seal(one, b"state").unwrap();
+            for other in hosts {
+                let expected = (one == other).then_some(&b"state"[..]);
+                assert_eq!(ticketer.open(other, &ticket).as_deref(), expected);
+            }
+        }
+        let ticket = ticketer.encrypt(b"state").unwrap();
+        assert!(ticketer.open(b"", &ticket).is_some());
     }
 
     #[test]

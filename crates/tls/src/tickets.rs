@@ -2,13 +2,12 @@
 //!
 //! Sites with other rules for clients must not accept such a ticket: a client could get it from a site that asks for no
 //! certificate. So each set of rules has keys of its own. Within one set, a ticket is only good for the name of the server
-//! that it was made for; rustls checks that.
+//! that it was made for; rustls checks that. Without a name, a ticket is only good for the address that it was made for.
 
 use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustls::server::ProducesTickets;
 use zeroize::Zeroizing;
 
 use crate::fault::{Cause, Fault};
@@ -54,7 +53,7 @@ impl TicketKeys {
     }
 
     /// Returns the keys for some rules, and makes them if no acceptor has them.
-    pub(crate) fn of(&self, rules: Rules) -> Result<Arc<dyn ProducesTickets>, Fault> {
+    pub(crate) fn of(&self, rules: Rules) -> Result<Arc<Ticketer>, Fault> {
         let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = of.get(&rules).and_then(Weak::upgrade) {
             return Ok(keys);

@@ -86,6 +86,13 @@ impl<T: Transport> Tls<T> {
         }
     }
 
+    /// Notes the address to which the client has connected. The function is called only if a site may be chosen by it.
+    pub fn set_local_address(&mut self, address: impl FnOnce() -> Option<IpAddr>) {
+        if let State::Shaking(handshake) = &mut self.layer.state {
+            handshake.set_local_address(address);
+        }
+    }
+
     /// A connection that ends with the first bytes of its client.
     pub(crate) fn refused(below: T) -> Self {
         Self::with(below, State::Broken)

@@ -12,9 +12,10 @@ use x509_cert::der::oid::db::rfc5912::{
     ID_EC_PUBLIC_KEY, RSA_ENCRYPTION, SECP_256_R_1, SECP_384_R_1, SECP_521_R_1,
 };
 use x509_cert::der::oid::db::rfc8410::ID_ED_25519;
-use x509_cert::der::{Decode, Error, ErrorKind, Reader, SliceReader};
+use x509_cert::der::{AnyRef, Decode, Error, ErrorKind, Header, Reader, SliceReader};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{AuthorityInfoAccessSyntax, ExtendedKeyUsage, SubjectAltName};
+use x509_cert::name::Name;
 use x509_cert::time::Time;
 use x509_cert::{Certificate, SubjectPublicKeyInfo, TbsCertificate, Version};
 
@@ -113,6 +114,30 @@ impl Link {
             issuer: certificate.issuer().to_string(),
             not_after: seconds(certificate.validity().not_after),
         })
+    }
+}
+
+/// The head of a list of revoked certificates (RFC 5280 §5.1). The certificates may be hundreds of thousands, and are not
+/// read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListHead {
+    pub(crate) issuer: String,
+    /// The time at which the next list has to come, in seconds since 1970.
+    pub(crate) next_update: Option<i64>,
+}
+
+impl ListHead {
+    pub(crate) fn read(der: &[u8]) -> Result<Self, Refused> {
+        let mut reader = SliceReader::new(der)?;
+        // That of the list with its signature, and that of the list.
+        Header::decode(&mut reader)?;
+        Header::decode(&mut reader)?;
+        Option::<UintRef<'_>>::decode(&mut reader)?;
+        AnyRef::decode(&mut reader)?;
+        let issuer = Name::decode(&mut reader)?.to_string();
+        Time::decode(&mut reader)?;
+        let next_update = Option::<Time>::decode(&mut reader)?.map(seconds);
+        Ok(Self { issuer, next_update })
     }
 }
 

@@ -28,7 +28,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
 use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
-use tls::{ClientBuffers, ClientSettings, ServerName};
+use sendfile::Account;
+use tls::{ClientBuffers, ServerName, SharedClientSettings};
 
 pub use self::balance::ServerSet;
 use self::choice::{Choices, Numbers};
@@ -61,7 +62,7 @@ pub struct Upstream {
     /// The limits and rules of exchanges with its servers.
     pub rules: GatewayRules,
     /// The settings of connections to those of its servers that speak TLS.
-    tls: OnceLock<ClientSettings>,
+    tls: OnceLock<Arc<SharedClientSettings>>,
     /// True once the failure of the buffers' disk was reported to the operator.
     pub is_buffer_reported: AtomicBool,
 }
@@ -117,7 +118,7 @@ pub struct Server {
 /// The TLS of a server.
 #[derive(Debug)]
 struct ServerTls {
-    settings: ClientSettings,
+    settings: Arc<SharedClientSettings>,
     /// The name that its certificate must have.
     name: ServerName,
 }
@@ -190,12 +191,12 @@ impl Upstream {
     pub fn new(
         config: &config::Upstream,
         name: String,
-        tls: Option<ClientSettings>,
+        tls: Option<Arc<SharedClientSettings>>,
         before: Option<&Self>,
     ) -> Arc<Self> {
         let has_same_rules = before.is_some_and(|it| it.rules.health == config.rules.health);
         let has_same_tls = before.is_some_and(|it| {
-            it.tls.get() == tls.as_ref() && names_of(&it.rules) == names_of(&config.rules)
+            is_same_tls(it.tls(), tls.as_ref()) && names_of(&it.rules) == names_of(&config.rules)
         });
         let source = |url: &ServerUrl| {
             let is_same = has_same_tls || url.protocol != Protocol::Https;
@@ -217,12 +218,12 @@ impl Upstream {
 
     /// Gives it the settings of connections to its servers that speak TLS, unless it has some. Before that these servers
     /// cannot be asked.
-    pub fn set_tls(&self, settings: ClientSettings) {
+    pub fn set_tls(&self, settings: Arc<SharedClientSettings>) {
         self.tls.get_or_init(|| settings);
     }
 
     /// The settings of connections to its servers that speak TLS.
-    pub fn tls(&self) -> Option<&ClientSettings> {
+    pub fn tls(&self) -> Option<&Arc<SharedClientSettings>> {
         self.tls.get()
     }
 
@@ -301,8 +302,25 @@ impl Upstream {
     }
 
     /// Returns whether the upstream matches this configuration, with these settings of TLS.
-    pub fn is_same(&self, config: &config::Upstream, tls: Option<&ClientSettings>) -> bool {
-        self.rules == config.rules && self.urls == config.servers && self.tls() == tls
+    pub fn is_same(
+        &self,
+        config: &config::Upstream,
+        tls: Option<&Arc<SharedClientSettings>>,
+    ) -> bool {
+        let has_same_tls = is_same_tls(self.tls(), tls);
+        has_same_tls && self.rules == config.rules && self.urls == config.servers
+    }
+}
+
+/// Returns true if a renewal replaces both at once, or if there are none.
+fn is_same_tls(
+    one: Option<&Arc<SharedClientSettings>>,
+    other: Option<&Arc<SharedClientSettings>>,
+) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 
@@ -387,14 +405,15 @@ fn next_id() -> u64 {
 }
 
 impl Links {
-    /// No links. Their operations have these kinds of tokens.
-    pub fn new(receive: Token, writable: Token) -> Self {
+    /// No links. Their operations have these kinds of tokens. The bytes that links with TLS have opened for a client are
+    /// charged to `account`.
+    pub fn new(receive: Token, writable: Token, account: &Account) -> Self {
         Self {
             links: Slab::new(),
             kept: HashMap::default(),
             choices: Choices::default(),
             steps: Steps::default(),
-            buffers: Rc::default(),
+            buffers: ClientBuffers::charged_to(account),
             kinds: (receive, writable),
         }
     }
@@ -419,11 +438,17 @@ impl Links {
         }))
     }
 
-    /// Takes a link to a server that was kept.
-    pub fn take_kept(&mut self, server: &Server, user: Key) -> Option<Key> {
-        let key = self.kept.get_mut(&server.id)?.pop()?;
-        self.links.get_mut(key)?.usage = Usage::Serving(user);
-        Some(key)
+    /// Takes a link to a server that was kept. Links that were made with other settings of TLS are closed.
+    pub fn take_kept(&mut self, ring: &mut Ring, server: &Server, user: Key) -> Option<Key> {
+        loop {
+            let key = self.kept.get_mut(&server.id)?.pop()?;
+            let link = self.links.get_mut(key)?;
+            if link.has_present_settings() {
+                link.usage = Usage::Serving(user);
+                return Some(key);
+            }
+            self.close(ring, key);
+        }
     }
 
     /// Keeps a link for another request.

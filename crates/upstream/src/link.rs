@@ -34,6 +34,8 @@ pub struct Link {
     queue: OutQ<Piece>,
     inflow: Inflow,
     receive_token: Token,
+    /// The generation of the settings of TLS with which it was made; 0 without TLS.
+    generation: u64,
     /// True once our side has ended.
     has_shut_down: bool,
 }
@@ -117,7 +119,9 @@ impl Link {
     ) -> Self {
         let key = ring.submit(Op::Connect(address), tokens.receive);
         let tls = server.tls.as_ref();
-        let tls = tls.map(|tls| ClientConnection::new(&tls.settings, &tls.name, buffers));
+        // Settings that come between the two calls are of a later generation: then the link is closed early.
+        let generation = tls.map_or(0, |tls| tls.settings.generation());
+        let tls = tls.map(|tls| ClientConnection::new(&tls.settings.get(), &tls.name, buffers));
         Self {
             server: Arc::clone(server),
             usage: Usage::Serving(user),
@@ -126,8 +130,15 @@ impl Link {
             queue: OutQ::new(),
             inflow: Inflow::Ring,
             receive_token: tokens.receive,
+            generation,
             has_shut_down: false,
         }
+    }
+
+    /// Returns true if a new link would have the same settings of TLS.
+    pub(super) fn has_present_settings(&self) -> bool {
+        let settings = self.server.tls.as_ref().map(|tls| &tls.settings);
+        settings.is_none_or(|settings| settings.generation() == self.generation)
     }
 
     /// Takes a completion; returns its meaning, if it has any.

@@ -3,6 +3,7 @@
 
 use super::*;
 use config::HealthRules;
+use sendfile::Account;
 
 const SLOW_START: Duration = Duration::from_secs(30);
 
@@ -27,13 +28,17 @@ impl Stage {
         let resolved = Arc::<Resolved>::default();
         let Source::Named(named) = &upstream.sources[0] else { unreachable!("it is a name") };
         named.resolved.get_or_init(|| Arc::clone(&resolved));
-        Self { upstream, links: Links::new(Token::default(), Token::default()), resolved }
+        Self {
+            upstream,
+            links: Links::new(Token::default(), Token::default(), &Account::default()),
+            resolved,
+        }
     }
 
     /// A route to servers at addresses.
     fn with_addresses(balance: Balance, servers: &[&str]) -> Self {
         let upstream = Upstream::new(&config(balance, servers), "a".to_owned(), None, None);
-        let links = Links::new(Token::default(), Token::default());
+        let links = Links::new(Token::default(), Token::default(), &Account::default());
         Self { upstream, links, resolved: Arc::default() }
     }
 

@@ -83,10 +83,11 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         default: "none",
         example: r#"{ certificate = "/etc/ssl/example.org.pem", key = "/etc/ssl/example.org.key" }"#,
         doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no \
-              site gets a certificate of the default site of the address. Sites that share an address may have \
-              different `profile` and `client`. A request for another site than the site of its handshake is \
-              answered 421 if the two sites differ in certificates, `profile` or `client`. Programs and applications \
-              get `SSL_PROTOCOL`, `SSL_CIPHER` and `SSL_SERVER_NAME` of the handshake. `self-signed` is a \
+              site gets a certificate of the default site of the address. A client of an IP address names no host in \
+              its handshake: then the address to which it has connected counts as the host. Sites that share an \
+              address may have different `profile` and `client`. A request for another site than the site of its \
+              handshake is answered 421 if the two sites differ in certificates, `profile` or `client`. Programs and \
+              applications get `SSL_PROTOCOL`, `SSL_CIPHER` and `SSL_SERVER_NAME` of the handshake. `self-signed` is a \
               certificate that the server makes in memory, for tests: browsers warn of it. Files are read again when \
               they change. `acme` is a certificate for all `hosts` that the server gets and renews by itself (`[acme]`); \
               until the first one has come, a self-signed one is shown.",

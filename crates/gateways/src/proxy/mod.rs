@@ -155,13 +155,13 @@ pub struct Reached {
 }
 
 impl Proxy {
-    /// Makes a proxy without exchanges. All cyclic buffers together have at most `buffers_bytes_max` bytes, which are charged to
-    /// `account`. `quota` limits the files of bodies.
+    /// Makes a proxy without exchanges. All cyclic buffers together have at most `buffers_bytes_max` bytes. These are charged
+    /// to `account`, as are the bytes that links with TLS have opened. `quota` limits the files of bodies.
     pub fn new(account: &Account, buffers_bytes_max: u64, quota: Arc<Quota>) -> Self {
         Self {
             exchanges: Slab::new(),
             wheel: Wheel::new(Time::default(), TICK),
-            links: Links::new(kind::LINK, kind::LINK_WRITABLE),
+            links: Links::new(kind::LINK, kind::LINK_WRITABLE, account),
             checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
             news: Rc::default(),
             spare_news: News::default(),

@@ -100,6 +100,7 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
             active_requests_tls: 2 * count,
             tls_handshakes_under_way: 3 * count,
             tls_handshakes_failed: 4 * count,
+            tls_clients_refused: 5 * count,
             tls12_full: 5 * count,
             tls12_resumed: 6 * count,
             tls13_full: 7 * count,
@@ -126,7 +127,8 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
     assert_eq!((handshakes("1.2", "false"), handshakes("1.2", "true")), (55.0, 66.0));
     assert_eq!((handshakes("1.3", "false"), handshakes("1.3", "true")), (77.0, 88.0));
     assert_eq!(sum("samum_tls_handshakes", &[]), 33.0);
-    assert_eq!(sum("samum_tls_handshakes_failed_total", &[]), 44.0);
+    let failed = |reason| sum("samum_tls_handshakes_failed_total", &[("reason", reason)]);
+    assert_eq!((failed("other"), failed("client-certificate")), (44.0, 55.0));
     assert_eq!(sum("samum_tls_misdirected_total", &[]), 99.0);
     assert_eq!(sum("samum_tls_handshakes_refused_total", &[]), 110.0);
     assert_eq!(sum("samum_tls_handshake_seconds_bucket", &[("le", "0.001")]), 121.0);

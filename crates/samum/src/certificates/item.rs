@@ -1,20 +1,25 @@
-//! Files that are read together: those of a pair, or those about the certificates of clients.
+//! Files that are read together: those of a pair, those about the certificates of clients, or those for connections to
+//! upstreams.
+
+pub(super) mod servers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tls::check::{Warning, check_key_mode, check_pair};
-use tls::{CRL_BYTES_MAX, Clients, FILE_BYTES_MAX, Fault, Pair, Source};
+use tls::check::{Warning, check_clients, check_key_mode, check_pair, check_times};
+use tls::{CRL_BYTES_MAX, ClientSettings, Clients, FILE_BYTES_MAX, Fault, Pair, Source};
 
 use super::files::{self, Content, Marks};
 use super::text;
-use config::{TlsClients, TlsFiles};
+use config::{TlsClients, TlsFiles, UpstreamTls};
 
 /// Files that are read together. Sites may share them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Item {
     Pair(TlsFiles),
     Clients(TlsClients),
+    /// Those of `upstream-tls`. The file of the system's authorities is none of them.
+    Servers(UpstreamTls),
 }
 
 /// The content of an item, which can be used.
@@ -22,6 +27,11 @@ pub(super) enum Item {
 pub(super) enum Value {
     Pair(Arc<Pair>),
     Clients(Clients),
+    Servers {
+        settings: ClientSettings,
+        /// The pair that is shown to servers.
+        pair: Option<Arc<Pair>>,
+    },
 }
 
 /// An item that was read.
@@ -48,11 +58,15 @@ pub(super) struct Problem {
 impl Item {
     /// The files, each once.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
-        let (first, second) = match self {
-            Self::Pair(TlsFiles { certificate, key }) => (certificate, key),
-            Self::Clients(TlsClients { ca, crl, .. }) => (ca, crl),
+        let all = match self {
+            Self::Pair(TlsFiles { certificate, key }) => [Some(certificate), key.as_ref(), None],
+            Self::Clients(TlsClients { ca, crl, .. }) => [Some(ca), crl.as_ref(), None],
+            Self::Servers(UpstreamTls { ca, pair, .. }) => {
+                let key = pair.as_ref().and_then(|pair| pair.key.as_ref());
+                [ca.as_ref(), pair.as_ref().map(|pair| &pair.certificate), key]
+            }
         };
-        core::iter::once(first.as_path()).chain(second.as_deref())
+        all.into_iter().flatten().map(PathBuf::as_path)
     }
 
     /// The marks of the files now.
@@ -84,12 +98,35 @@ impl Item {
                 let clients = Clients::read(source(ca, &content), *require, lists)?;
                 (Value::Clients(clients), None)
             }
+            Self::Servers(keys) => return servers::read_again(keys),
         };
-        Ok(Read { value, marks, open_key, valid_from: None })
+        Ok(Read::new(value, marks, open_key))
     }
 }
 
 impl Read {
+    /// A value that was read from files with these marks.
+    pub(super) const fn new(
+        value: Value,
+        marks: Vec<Option<Marks>>,
+        open_key: Option<Warning>,
+    ) -> Self {
+        Self { value, marks, open_key, valid_from: None }
+    }
+
+    /// The settings of connections to upstreams, if it is about them.
+    pub(super) const fn settings(&self) -> Option<&ClientSettings> {
+        match &self.value {
+            Value::Servers { settings, .. } => Some(settings),
+            Value::Pair(_) | Value::Clients(_) => None,
+        }
+    }
+
+    /// A warning if others can read the key.
+    pub(super) const fn open_key(&self) -> Option<&Warning> {
+        self.open_key.as_ref()
+    }
+
     /// A certificate that takes the place of one that was not issued yet. `marks` are those of the missing file.
     pub(super) const fn standing_in(pair: Arc<Pair>, marks: Vec<Option<Marks>>) -> Self {
         Self { value: Value::Pair(pair), marks, open_key: None, valid_from: None }
@@ -100,6 +137,7 @@ impl Read {
         match &self.value {
             Value::Pair(pair) => Some(pair),
             Value::Clients(_) => None,
+            Value::Servers { pair, .. } => pair.as_ref(),
         }
     }
 
@@ -107,7 +145,7 @@ impl Read {
     pub(super) const fn clients(&self) -> Option<&Clients> {
         match &self.value {
             Value::Clients(clients) => Some(clients),
-            Value::Pair(_) => None,
+            Value::Pair(_) | Value::Servers { .. } => None,
         }
     }
 
@@ -123,7 +161,14 @@ impl Read {
 
     /// Warnings for the operator about it. `now` is in seconds since 1970.
     pub(super) fn warnings(&self, now: i64) -> Vec<Warning> {
-        let mut warnings = self.pair().map(|pair| check_pair(pair, now)).unwrap_or_default();
+        let mut warnings = match &self.value {
+            Value::Pair(pair) => check_pair(pair, now),
+            Value::Clients(clients) => check_clients(clients, now),
+            // Servers look only at the times of a pair.
+            Value::Servers { pair, .. } => {
+                pair.as_ref().map(|pair| check_times(pair, now)).unwrap_or_default()
+            }
+        };
         warnings.extend(self.open_key.clone());
         warnings
     }

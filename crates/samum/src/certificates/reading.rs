@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tls::check::{EXPIRY_DAYS, Warning, check_hosts};
 use tls::{Pair, SiteTls};
 
+use super::item::servers::system_roots;
 use super::item::{Item, Read, Value};
 use super::plan::{self, Shown, Site};
 use super::text;
@@ -40,6 +41,7 @@ pub(crate) struct Reading {
 pub(super) struct Before {
     pub(super) made: Made,
     pub(super) pairs: HashMap<Item, Arc<Pair>>,
+    pub(super) upstreams: UpstreamSettings,
 }
 
 impl Reading {
@@ -60,7 +62,7 @@ impl Reading {
     /// All errors of the files, with their lines.
     pub(super) fn new(loaded: &Loaded, before: &Before, now: i64) -> Result<Self, Errors> {
         let mut reading = Self { sites: plan::sites(&loaded.config), ..Self::default() };
-        let mut errors = keeper::check(loaded, &upstreams::system_roots());
+        let mut errors = keeper::check(loaded, &system_roots());
         for index in 0..reading.sites.len() {
             for item in items(&reading.sites[index]) {
                 let Entry::Vacant(entry) = reading.items.entry(item) else { continue };
@@ -83,12 +85,7 @@ impl Reading {
                         // Its renewal is not the operator's.
                         let warnings =
                             warnings.filter(|it| !waits || !matches!(it, Warning::Expires { .. }));
-                        let warnings = warnings.map(|it| match &it {
-                            Warning::OpenKey { path, .. } => {
-                                loaded.warning(&Thing::TlsFile(path.clone()), &it.to_string())
-                            }
-                            _ => loaded.warning(&thing(entry.key()), &it.to_string()),
-                        });
+                        let warnings = warnings.map(|it| message(loaded, entry.key(), &it));
                         reading.warnings.extend(warnings);
                         entry.insert(read);
                     }
@@ -122,10 +119,14 @@ impl Reading {
                 errors.extend(Errors::from(why).0);
             }
         }
-        match UpstreamSettings::read(loaded, now) {
-            Ok((upstreams, warnings)) => {
+        match UpstreamSettings::read(loaded, &before.upstreams) {
+            Ok((upstreams, items)) => {
                 reading.upstreams = upstreams;
-                reading.warnings.extend(warnings);
+                for (item, read) in items {
+                    let warnings = read.warnings(now).into_iter();
+                    reading.warnings.extend(warnings.map(|it| message(loaded, &item, &it)));
+                    reading.items.insert(item, read);
+                }
             }
             Err(more) => errors.extend(more),
         }
@@ -177,7 +178,8 @@ impl Reading {
     /// Returns the pairs that the next reading may keep.
     pub(super) fn before(&self) -> Before {
         let pair = |(item, read): (&Item, &Read)| Some((item.clone(), Arc::clone(read.pair()?)));
-        Before { made: self.made.clone(), pairs: self.items.iter().filter_map(pair).collect() }
+        let pairs = self.items.iter().filter_map(pair).collect();
+        Before { made: self.made.clone(), pairs, upstreams: self.upstreams.clone() }
     }
 
     /// A site in the form for handshakes.
@@ -197,9 +199,12 @@ impl Reading {
         }
     }
 
-    /// The names of the sites that have an item.
+    /// The names of the sites, or of the routes, that have an item.
     pub(super) fn names_of(&self, item: &Item) -> String {
-        text::names_of(self.sites_of(item).map(|site| &*site.name))
+        match item {
+            Item::Servers(keys) => self.upstreams.names_of(keys),
+            _ => text::names_of(self.sites_of(item).map(|site| &*site.name), "site"),
+        }
     }
 
     /// Sentences about hosts of the sites that have an item, if none of their certificates is valid for them.
@@ -259,6 +264,7 @@ pub(super) fn has(site: &Site, item: &Item) -> bool {
     site.tls.as_ref().is_some_and(|tls| match item {
         Item::Pair(files) => tls.pairs.contains(files),
         Item::Clients(clients) => tls.client.as_ref() == Some(clients),
+        Item::Servers(_) => false,
     })
 }
 
@@ -289,6 +295,20 @@ fn shorten(messages: &mut Vec<Message>, kind: &str) {
         messages.truncate(text::LINES_MAX);
         messages.push(Message { line: format!("{kind}: {}", text::more(more)), excerpt: None });
     }
+}
+
+/// A warning about an item, with its place.
+fn message(loaded: &Loaded, item: &Item, warning: &Warning) -> Message {
+    let thing = match warning {
+        Warning::OpenKey { path, .. }
+        | Warning::AuthorityExpired { path, .. }
+        | Warning::OldRevocationList { path, .. }
+        | Warning::Expired { path: Some(path), .. }
+        | Warning::Expires { path: Some(path), .. }
+        | Warning::NotYetValid { path: Some(path), .. } => Thing::TlsFile(path.clone()),
+        _ => thing(item),
+    };
+    loaded.warning(&thing, &warning.to_string())
 }
 
 /// The thing that a message about an item is about, if it is about no other file.

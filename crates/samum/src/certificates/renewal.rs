@@ -168,7 +168,14 @@ impl Certificates {
             Ok(made) => {
                 acceptors.extend(made);
                 lines.extend(before.iter().flat_map(|(item, _)| reading.uncovered(item)));
-                before.iter().for_each(|_| self.metrics.note_renewal());
+                for (item, _) in &before {
+                    self.metrics.note_renewal();
+                    if let (Item::Servers(keys), Some(read)) = (item, reading.items.get(item))
+                        && let Some(settings) = read.settings()
+                    {
+                        reading.upstreams.renew(keys, settings);
+                    }
+                }
                 Ok(lines)
             }
             Err(fault) => {
@@ -185,6 +192,7 @@ impl Certificates {
         match item {
             Item::Pair(_) => text::not_renewed(&sites, why),
             Item::Clients(_) => text::clients_not_renewed(&sites, why),
+            Item::Servers(_) => text::servers_not_renewed(&sites, why),
         }
     }
 }
@@ -203,5 +211,6 @@ fn renewed(reading: &Reading, item: &Item, read: &Read) -> String {
         }
         Value::Pair(pair) => text::renewed(&sites, pair),
         Value::Clients(_) => text::clients_renewed(&sites),
+        Value::Servers { pair, .. } => text::servers_renewed(&sites, pair.as_deref()),
     }
 }

@@ -95,6 +95,21 @@ pub(super) fn clients_not_renewed(sites: &str, why: &str) -> String {
     )
 }
 
+/// The files of `upstream-tls` that have changed.
+pub(super) fn servers_renewed(routes: &str, pair: Option<&Pair>) -> String {
+    let shown = pair.map(|pair| {
+        format!("; servers are shown a certificate that expires on {}", day(pair.not_after()))
+    });
+    format!("the files of `upstream-tls` of {routes} were read again{}", shown.unwrap_or_default())
+}
+
+/// The same, if they cannot be used.
+pub(super) fn servers_not_renewed(routes: &str, why: &str) -> String {
+    format!(
+        "the files of `upstream-tls` of {routes} were not read again, and those before still count: {why}"
+    )
+}
+
 /// Returns true if a certificate is valid now. `now` is in seconds since 1970.
 pub(super) fn is_valid(pair: &Pair, now: i64) -> bool {
     (pair.not_before()..=pair.not_after()).contains(&now)
@@ -117,13 +132,13 @@ pub(super) fn not_valid_yet(pair: &Pair) -> String {
     format!("{path}the certificate is valid from {time} on, and is shown then")
 }
 
-/// The names of sites: the first, and the number of the others.
-pub(super) fn names_of<'a>(mut sites: impl Iterator<Item = &'a str>) -> String {
-    let first = sites.next().unwrap_or_default();
-    match sites.count() {
+/// The names of sites or routes: the first, and the number of the others.
+pub(super) fn names_of<'a>(mut all: impl Iterator<Item = &'a str>, kind: &str) -> String {
+    let first = all.next().unwrap_or_default();
+    match all.count() {
         0 => first.to_owned(),
-        1 => format!("{first} and another site"),
-        more => format!("{first} and {more} other sites"),
+        1 => format!("{first} and another {kind}"),
+        more => format!("{first} and {more} other {kind}s"),
     }
 }
 
@@ -185,7 +200,7 @@ mod tests {
             (&["a", "b"], "a and another site"),
             (&["a", "b", "c"], "a and 2 other sites"),
         ] {
-            assert_eq!(names_of(sites.iter().copied()), expected);
+            assert_eq!(names_of(sites.iter().copied(), "site"), expected);
         }
     }
 }

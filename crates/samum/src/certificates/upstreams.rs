@@ -1,41 +1,30 @@
 //! The TLS of connections to upstreams: which servers are trusted, and which certificate they get.
-//!
-//! The authorities of the system are in one file on all common distributions. It is read as the other files are: with a limit,
-//! as the user of the server, and inside of its confinement. So no other crate looks for it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::env;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tls::check::Warning;
-use tls::{ClientSettings, FILE_BYTES_MAX, ROOTS_BYTES_MAX, Roots, ServerName, Source};
+use tls::{ClientSettings, ServerName, SharedClientSettings};
 
-use super::files;
-use super::item::{Item, Problem};
+use super::item::servers::{Files, system_roots};
+use super::item::{Item, Read};
+use super::text;
 use config::file::{Errors, Loaded};
 use config::{Action, Message, Protocol, Route, Site, Thing, Upstream, UpstreamTls};
 
-/// The file of the system's authorities: of Debian, Fedora, SUSE and Alpine.
-const SYSTEM_ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// The settings of connections to upstreams, by their keys in the configuration.
-#[derive(Debug, Default)]
-pub(crate) struct UpstreamSettings(HashMap<UpstreamTls, ClientSettings>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamSettings(HashMap<UpstreamTls, OfKeys>);
 
-/// Returns the file of the system's authorities: the one that the variable `SSL_CERT_FILE` names, as for OpenSSL and
-/// curl, or the one of the distribution.
-pub(crate) fn system_roots() -> PathBuf {
-    if let Some(path) = env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty()) {
-        return path.into();
-    }
-    let found = SYSTEM_ROOTS.iter().find(|path| Path::new(path).exists());
-    found.unwrap_or(&SYSTEM_ROOTS[0]).into()
+/// The files of upstreams that the configuration names, with what was read of them.
+pub(super) type Items = Vec<(Item, Read)>;
+
+/// The settings for some keys.
+#[derive(Clone, Debug)]
+struct OfKeys {
+    settings: Arc<SharedClientSettings>,
+    /// The routes that have these keys: site and path.
+    routes: Vec<String>,
 }
 
 /// Returns true if some upstream is verified by the system's authorities.
@@ -60,126 +49,79 @@ fn keys_of(upstream: &Upstream) -> UpstreamTls {
     upstream.rules.tls.as_deref().cloned().unwrap_or_default()
 }
 
-/// Files that several upstreams may have.
-#[derive(Default)]
-struct Files {
-    roots: HashMap<PathBuf, Option<Roots>>,
-    errors: Vec<Message>,
-    warnings: Vec<Message>,
-}
-
 impl UpstreamSettings {
-    /// Reads the files of all upstreams with TLS. Returns the settings, and warnings. `now` is in seconds since 1970.
+    /// Reads the files of all upstreams with TLS. Returns the settings, and what was read of files that the configuration
+    /// names. Settings of before that are the same stay, so that upstreams keep their servers.
     ///
     /// # Errors
     ///
     /// All errors of the files, with their lines.
-    pub(super) fn read(loaded: &Loaded, now: i64) -> Result<(Self, Vec<Message>), Vec<Message>> {
+    pub(super) fn read(loaded: &Loaded, before: &Self) -> Result<(Self, Items), Vec<Message>> {
         let (mut all, mut files) = (HashMap::new(), Files::default());
+        let (mut items, mut errors) = (Items::new(), Vec::new());
         for site in &loaded.config.sites {
             for (route, upstream) in with_tls(site) {
-                check_names(site, route, upstream, &mut files.errors);
-                if let Entry::Vacant(entry) = all.entry(keys_of(upstream)) {
-                    let settings = files.read(loaded, entry.key(), now);
-                    entry.insert(settings);
+                check_names(site, route, upstream, &mut errors);
+                let name = format!("{}{}", site.name, route.path);
+                match all.entry(keys_of(upstream)) {
+                    Entry::Vacant(entry) => {
+                        let read = files.read(entry.key());
+                        let settings = read.as_ref().and_then(Read::settings);
+                        let settings = settings.map(|it| before.unless_changed(entry.key(), it));
+                        let item = Item::Servers(entry.key().clone());
+                        items.extend(read.map(|read| (item, read)));
+                        let routes = vec![name];
+                        entry.insert(settings.map(|settings| OfKeys { settings, routes }));
+                    }
+                    Entry::Occupied(mut entry) => {
+                        entry.get_mut().iter_mut().for_each(|it| it.routes.push(name.clone()));
+                    }
                 }
             }
         }
-        if !files.errors.is_empty() {
-            return Err(files.errors);
+        errors.extend(files.problems.iter().map(|problem| match &problem.path {
+            Some(path) => loaded.error(&Thing::TlsFile(path.clone()), &problem.text),
+            None => Errors::from(problem.text.clone()).0.remove(0),
+        }));
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let all = all.into_iter().filter_map(|(keys, settings)| Some((keys, settings?)));
-        Ok((Self(all.collect()), files.warnings))
+        // The system's authorities are read again by a reload only.
+        items.retain(|(item, _)| item.paths().next().is_some());
+        Ok((Self(all.collect()), items))
+    }
+
+    /// The shared settings of before for some keys if they are still these, or else new ones.
+    fn unless_changed(
+        &self,
+        keys: &UpstreamTls,
+        settings: &ClientSettings,
+    ) -> Arc<SharedClientSettings> {
+        match self.0.get(keys).filter(|before| before.settings.get() == *settings) {
+            Some(before) => Arc::clone(&before.settings),
+            None => SharedClientSettings::new(settings.clone()),
+        }
     }
 
     /// The settings of an upstream; `None` if it has no TLS.
-    pub(crate) fn of(&self, upstream: &Upstream) -> Option<ClientSettings> {
-        upstream.has_tls().then(|| self.0.get(&keys_of(upstream)).cloned()).flatten()
-    }
-}
-
-impl Files {
-    /// Reads the files of some keys; `None` after an error.
-    fn read(&mut self, loaded: &Loaded, keys: &UpstreamTls, now: i64) -> Option<ClientSettings> {
-        let before = self.errors.len();
-        let roots = if keys.verify { self.roots(loaded, keys.ca.as_deref()) } else { None };
-        let pair = keys.pair.as_ref().map(|pair| Item::Pair(pair.clone()));
-        let pair = pair.and_then(|item| match item.read() {
-            Ok(read) => {
-                self.warn(loaded, &item, &read.warnings(now));
-                read.pair().cloned()
-            }
-            Err(problem) => {
-                self.blame(loaded, item.paths().next(), &problem);
-                None
-            }
-        });
-        if self.errors.len() > before || keys.verify && roots.is_none() {
-            return None;
-        }
-        match ClientSettings::new(roots.as_ref(), pair.as_deref()) {
-            Ok(settings) => Some(settings),
-            Err(fault) => {
-                self.blame(loaded, None, &fault.into());
-                None
-            }
-        }
+    pub(crate) fn of(&self, upstream: &Upstream) -> Option<Arc<SharedClientSettings>> {
+        let of_keys = upstream.has_tls().then(|| self.0.get(&keys_of(upstream))).flatten();
+        of_keys.map(|of_keys| Arc::clone(&of_keys.settings))
     }
 
-    /// Reads a file of authorities, once.
-    fn roots(&mut self, loaded: &Loaded, ca: Option<&Path>) -> Option<Roots> {
-        let path = ca.map_or_else(system_roots, Path::to_owned);
-        if let Some(read) = self.roots.get(&path) {
-            return read.clone();
-        }
-        let read = read_roots(&path, ca.is_some());
-        if let Err(problem) = &read {
-            self.blame(loaded, ca, problem);
-        }
-        let read = read.ok();
-        self.roots.insert(path, read.clone());
-        read
+    /// The names of the routes with some keys.
+    pub(super) fn names_of(&self, keys: &UpstreamTls) -> String {
+        let routes = self.0.get(keys).map(|of_keys| &of_keys.routes[..]).unwrap_or_default();
+        text::names_of(routes.iter().map(|route| &**route), "route")
     }
 
-    /// Servers do not look at everything of which browsers complain.
-    fn warn(&mut self, loaded: &Loaded, item: &Item, warnings: &[Warning]) {
-        for warning in warnings {
-            let path = match warning {
-                Warning::OpenKey { path, .. } => path.clone(),
-                Warning::Expired { .. } | Warning::Expires { .. } | Warning::NotYetValid { .. } => {
-                    item.paths().next().map(Path::to_owned).unwrap_or_default()
-                }
-                _ => continue,
-            };
-            self.warnings.push(loaded.warning(&Thing::TlsFile(path), &warning.to_string()));
+    /// Connections to servers with some keys have these settings from now on.
+    pub(super) fn renew(&self, keys: &UpstreamTls, settings: &ClientSettings) {
+        if let Some(of_keys) = self.0.get(keys) {
+            of_keys.settings.replace(settings.clone());
         }
     }
-
-    fn blame(&mut self, loaded: &Loaded, file: Option<&Path>, problem: &Problem) {
-        let path = problem.path.as_deref().or(file);
-        self.errors.push(match path {
-            Some(path) => loaded.error(&Thing::TlsFile(path.to_owned()), &problem.text),
-            None => Errors::from(problem.text.clone()).0.remove(0),
-        });
-    }
-}
-
-fn read_roots(path: &Path, is_own: bool) -> Result<Roots, Problem> {
-    let bytes_max = if is_own { FILE_BYTES_MAX } else { ROOTS_BYTES_MAX };
-    let read = files::read(path, bytes_max).map_err(|text| Problem {
-        path: Some(path.to_owned()),
-        text: match is_own {
-            true => text,
-            false => format!(
-                "{text}; it would have the authorities of the system, by which servers with `https://` are verified: \
-                 install the package `ca-certificates`, or name a file by `upstream-tls = {{ ca = … }}`"
-            ),
-        },
-    });
-    let content = read?;
-    let source = Source { path, bytes: &content.bytes };
-    let roots = if is_own { Roots::read(source) } else { Roots::read_system(source) };
-    Ok(roots?)
 }
 
 /// Checks that a certificate can have the names of the servers.

@@ -7,13 +7,13 @@
 //! steps get as much time as everything else in the turn, and one step at least.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use ring::{Beside, Ring, Time};
 use session::limits::ClientKey;
 use session::shell::kind;
-use tls::{Slot, Step, Steps, Wish};
+use tls::{Refusal, RefusedClient, Slot, Step, Steps, Wish};
 
 use super::quantum::Quantum;
 use super::queue::Queue;
@@ -49,6 +49,10 @@ pub(super) struct Handshakes {
     /// The part of the present worker turn for steps and refusals.
     quantum: Quantum,
     unsaid: Unsaid,
+    /// The clients that were refused because of their certificates, by reason.
+    refusals: BTreeMap<Refusal, Refusals>,
+    /// A message about one of them.
+    told: Option<String>,
 }
 
 type Waiting = Queue<Option<ClientKey>, (Rc<Slot>, Step)>;
@@ -74,6 +78,15 @@ struct Unsaid {
     said_at: Option<Time>,
 }
 
+/// The refused clients of one reason that no message has reported yet.
+#[derive(Debug, Default)]
+struct Refusals {
+    /// Clients since the last message.
+    count: u64,
+    /// The time of the last message.
+    said_at: Option<Time>,
+}
+
 /// The result of a step for its connection.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -83,6 +96,8 @@ pub(super) enum Outcome {
     Refused(u64),
     /// A message for the operator about refused connections.
     Told(String),
+    /// A message for the operator about a refused certificate. Messages about one reason have pauses between them.
+    Noted(String),
 }
 
 impl Handshakes {
@@ -97,6 +112,8 @@ impl Handshakes {
             look_at: Time::from_nanos(0),
             quantum: Quantum::default(),
             unsaid: Unsaid::default(),
+            refusals: BTreeMap::new(),
+            told: None,
         }
     }
 
@@ -130,6 +147,9 @@ impl Handshakes {
         let now = ring.now();
         self.take_wishes(now);
         self.give_up(now);
+        if let Some(text) = self.told.take() {
+            return Some(Outcome::Noted(text));
+        }
         self.next_refused(now)
             .or_else(|| self.next_of_helper(ring))
             .or_else(|| self.next_of_worker(ring, now))
@@ -137,8 +157,14 @@ impl Handshakes {
 
     /// Puts the steps for which transports ask into the queues, and takes out those that are not wanted any more.
     fn take_wishes(&mut self, now: Time) {
-        while let Some(wish) = self.wishes.next() {
+        while self.told.is_none()
+            && let Some(wish) = self.wishes.next()
+        {
             match wish {
+                Wish::Tell(refused) => {
+                    let refusals = self.refusals.entry(refused.refusal).or_default();
+                    self.told = refusals.note(&refused, now);
+                }
                 Wish::Take(slot, step) => {
                     let key = key_of(&slot);
                     let queue = if step.is_long() { &mut self.long } else { &mut self.short };
@@ -251,6 +277,27 @@ impl Unsaid {
             "{client} asks for more TLS handshakes than its share of what this worker can do; connections that were \
              refused because of that, of all clients, since the last such message: {count}"
         ))
+    }
+}
+
+impl Refusals {
+    /// Notes a client. Returns the message that is due.
+    fn note(&mut self, refused: &RefusedClient, now: Time) -> Option<String> {
+        self.count += 1;
+        if self.said_at.is_some_and(|said_at| now.since(said_at) < TOLD_INTERVAL) {
+            return None;
+        }
+        self.said_at = Some(now);
+        let RefusedClient { refusal, client, host } = refused;
+        let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
+        let host = host.as_ref().map(|host| format!(" for {host}")).unwrap_or_default();
+        let others = match core::mem::take(&mut self.count) - 1 {
+            0 => String::new(),
+            others => format!(
+                "; other clients that this worker has refused for the same reason since the last such message: {others}"
+            ),
+        };
+        Some(format!("{client} was refused in its TLS handshake{host}: {refusal}{others}"))
     }
 }
 

@@ -124,6 +124,7 @@ const REASONS: &[Named] = &[
     ("client: takes its response too slowly", |stats| stats.slow_peers),
     ("client: too many connections (connections-per-ip)", |stats| stats.limited_connections),
     ("client: faulty header of the PROXY protocol", |stats| stats.proxy_header_errors),
+    ("TLS: client certificate refused", |stats| stats.tls_clients_refused),
     ("TLS: handshake failed", |stats| stats.tls_handshakes_failed),
     ("TLS: too many handshakes", |stats| stats.tls_handshakes_refused),
     ("server: out of descriptors or memory", |stats| stats.descriptor_shortages),

@@ -503,6 +503,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 self.admit();
             }
             NetEvent::Resumed => self.admit(),
+            NetEvent::Note(text) => self.shell.note(&text),
             NetEvent::Refused(text) => self.shell.complain(Complaint::Handshakes, &text),
             NetEvent::Shortage(error) => {
                 self.shell.complain_of_limit(&error);

@@ -1,9 +1,10 @@
 //! Certificates: which one a client sees, at the start, after a reload, and when files change.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::panic::{catch_unwind, resume_unwind};
@@ -255,6 +256,66 @@ fn files_that_cannot_be_used_leave_the_certificate_of_before() {
     });
 }
 
+/// Clients name no address in a handshake (RFC 6066 §3).
+#[test]
+fn a_client_of_an_address_is_shown_the_certificate_of_its_site() {
+    on_both_drivers_at_once(|driver| {
+        let authority = Authority::new();
+        let tree = Tree::new().file("www/index.html", "default");
+        // The default site lists no address.
+        let default = authority.issue(&["a.example", "127.0.0.1"]);
+        let (four, six) = (authority.issue(&["127.0.0.2"]), authority.issue(&["::1"]));
+        default.put(&tree, "live");
+        let mut more = String::new();
+        for (name, host, issued) in [("four", "127.0.0.2", &four), ("six", "[::1]", &six)] {
+            issued.put(&tree, name);
+            tree.write(format!("{name}/index.html"), name);
+            more += &format!(
+                "\n[[site]]\nlisten = [{{ address = \"127.0.0.1:0\", tls = true }}]\nhosts = [\"{host}\"]\n\
+                 tls = {{ certificate = \"{name}.pem\", key = \"{name}.key\" }}\n\n\
+                 [[site.route]]\nfiles = \"{name}\"\n"
+            );
+        }
+        let [four_only, six_only] =
+            ["0.0.0.0:0", "[::]:0"].map(|ip| format!("{{ address = \"{ip}\", tls = true }}"));
+        let one = "{ address = \"127.0.0.1:0\", tls = true }";
+        let config = config(driver, LIVE, &more).replace(one, &format!("{four_only}, {six_only}"));
+        let server = serve_config(&tree, &config);
+        assert!(wait_until(SOON, || server.addresses().len() == 2));
+        let ports = server.addresses().into_iter().filter_map(|address| match address {
+            testkit::Address::Tcp(address) => Some((address.is_ipv6(), address.port())),
+            testkit::Address::Unix(_) => None,
+        });
+        let ports: BTreeMap<_, _> = ports.collect();
+        let at = |ip: &str| {
+            let ip: IpAddr = ip.parse().unwrap();
+            SocketAddr::new(ip, ports[&ip.is_ipv6()])
+        };
+        for (ip, der) in [("127.0.0.1", &default.der), ("127.0.0.2", &four.der), ("::1", &six.der)]
+        {
+            assert_eq!(authority.seen(at(ip), ip), *der, "{ip}");
+            assert_eq!(authority.seen(at(ip), "a.example"), default.der, "{ip}");
+        }
+        let mut client = authority.connect(at("127.0.0.2"), "127.0.0.2").unwrap();
+        let own = at("127.0.0.2").to_string();
+        assert_eq!(client.get(&own, "/").unwrap(), b"four");
+        assert_eq!(client.get("127.0.0.2", "/").unwrap(), b"four");
+        let mut named = authority.connect(at("127.0.0.2"), "a.example").unwrap();
+        assert_eq!(named.get("a.example", "/").unwrap(), b"default");
+        // A host of another site than that of the handshake.
+        for host in ["a.example", "[::1]", "127.0.0.3", "127.0.0.2:1:1"] {
+            let mut client = authority.connect(at("127.0.0.2"), "127.0.0.2").unwrap();
+            let head = client.head(host, "/").unwrap();
+            let status = if host == "127.0.0.2:1:1" { "400" } else { "421" };
+            assert!(head.starts_with(&format!("http/1.1 {status} ")), "{host}: {head}");
+        }
+        assert!(named.head("127.0.0.2", "/").unwrap().starts_with("http/1.1 421 "));
+        // The address of an open connection counts in the next configuration, too.
+        assert!(reload(&tree).status.success());
+        assert_eq!(client.get("127.0.0.2", "/").unwrap(), b"four");
+    });
+}
+
 /// A pair whose time comes is shown then, however long nobody touches its files.
 #[test]
 fn a_reload_keeps_a_valid_pair_until_the_next_is_valid() {
@@ -390,6 +451,107 @@ fn a_reload_takes_new_certificates_or_changes_nothing() {
         assert!(line.is_some(), "{:?}", server.stderr());
         let said = ask_raw(&server, "GET / HTTP/1.0\r\n\r\n");
         assert!(said.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&said));
+    });
+}
+
+/// A client that is refused sees an alert only; the operator has to help it.
+#[test]
+fn a_refused_client_certificate_has_a_line_with_its_reason() {
+    on_both_drivers_at_once(|driver| {
+        let (authority, staff) = (Authority::new(), Authority::new());
+        let tree = Tree::new().file("www/index.html", "here");
+        authority.issue(&["a.example"]).put(&tree, "live");
+        tree.write("staff.pem", &*staff.pem());
+        let (good, revoked) = (staff.issue(&["good"]), staff.issue(&["revoked"]));
+        let expired = staff.issue_with(&["expired"], |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        });
+        // One authority has another name, and one has the same.
+        let strange = Authority::expired().issue(&["strange"]);
+        let forged = Authority::new().issue(&["forged"]);
+        put(&tree, "staff.crl", &staff.revoke(&[&revoked], 1));
+        let files = "{ certificate = \"live.pem\", key = \"live.key\", \
+                     client = { ca = \"staff.pem\", crl = \"staff.crl\" } }";
+        let metrics = "\n[[site]]\nlisten = [\"unix:metrics\"]\n[[site.route]]\nmetrics = true\n";
+        let server = serve_config(&tree, &config(driver, files, metrics));
+        let address = tcp_address(&server);
+        let try_as = |client: Option<&Issued>| {
+            let connected = authority.connect_as(address, "a.example", client);
+            connected.and_then(|mut client| client.get("a.example", "/"))
+        };
+        assert_eq!(try_as(Some(&good)).unwrap(), b"here");
+        let cases = [
+            (None, "it has sent no certificate"),
+            (Some(&strange), "no authority of `ca` has issued its certificate"),
+            (Some(&forged), "a signature does not fit"),
+            (Some(&expired), "its certificate has expired"),
+            (Some(&revoked), "its certificate is revoked by `crl`"),
+        ];
+        for (client, why) in cases {
+            assert!(try_as(client).is_err(), "{why}");
+            let line = server.wait_for_stderr(why, SOON);
+            let line = line.unwrap_or_else(|| panic!("{why}: {:#?}", server.stderr()));
+            let head = "127.0.0.1 was refused in its TLS handshake for a.example: ";
+            assert!(line.contains(head), "{line}");
+            // Others for the same reason only count for a while.
+            assert!(try_as(client).is_err(), "{why}");
+        }
+        assert_eq!(try_as(Some(&good)).unwrap(), b"here");
+        let lines = server.stderr();
+        let told = lines.iter().filter(|line| line.contains("was refused in its TLS")).count();
+        assert!((cases.len()..=2 * cases.len()).contains(&told), "{lines:#?}");
+        let metrics = testkit::Address::Unix(tree.path().join("metrics"));
+        let page = testkit::get(&metrics, "/").unwrap().body;
+        let page = testkit::metrics::Metrics::parse(&String::from_utf8(page).unwrap()).unwrap();
+        let failed = |reason| page.sum("samum_tls_handshakes_failed_total", &[("reason", reason)]);
+        assert_eq!((failed("client-certificate"), failed("other")), (10.0, 0.0));
+    });
+}
+
+#[test]
+fn old_lists_and_authorities_of_clients_are_warned_of() {
+    on_both_drivers(|driver| {
+        let (authority, old) = (Authority::new(), Authority::expired());
+        let tree = Tree::new().file("www/index.html", "here");
+        authority.issue(&["a.example"]).put(&tree, "live");
+        tree.write("staff.pem", &*old.pem());
+        tree.write("staff.crl", &*old.revoke(&[], -1));
+        let files = "{ certificate = \"live.pem\", key = \"live.key\", \
+                     client = { ca = \"staff.pem\", crl = \"staff.crl\" } }";
+        let expected = [
+            "staff.pem: the certificate of the authority CN=Old authority of tests expired ",
+            "staff.crl: the list of revoked certificates of CN=Old authority of tests is out of date",
+        ];
+        let server = serve_config(&tree, &config(driver, files, ""));
+        let said =
+            |lines: &[String], why: &str| lines.iter().filter(|line| line.contains(why)).count();
+        for why in expected {
+            assert!(server.wait_for_stderr(why, SOON).is_some(), "{:#?}", server.stderr());
+            assert_eq!(said(&server.stderr(), why), 1, "{why}");
+        }
+        let output = reload(&tree);
+        assert!(output.status.success(), "{output:?}");
+        let mut check = Command::new(SAMUM);
+        let checked =
+            check.args(["check", "samum.toml"]).current_dir(tree.path()).output().unwrap();
+        let shown = String::from_utf8(checked.stderr).unwrap();
+        for why in expected {
+            assert!(String::from_utf8_lossy(&output.stdout).contains(why), "{output:?}");
+            assert!(
+                shown.contains(&format!("warning: {}", tree.path().join(why).display())),
+                "{shown}"
+            );
+        }
+        // A new list lets clients in again.
+        put(&tree, "staff.crl", &old.revoke(&[], 1));
+        let client = old.issue(&["alice"]);
+        let address = tcp_address(&server);
+        let is_let_in = || {
+            let client = authority.connect_as(address, "a.example", Some(&client));
+            client.and_then(|mut client| client.get("a.example", "/")).is_ok()
+        };
+        assert!(wait_until(SOON, is_let_in), "{:#?}", server.stderr());
     });
 }
 

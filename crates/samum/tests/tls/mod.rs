@@ -8,15 +8,17 @@ mod flood;
 mod programs;
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::fs;
 use std::io::{self, Error, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -50,6 +52,43 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// One whose certificate has expired.
+    pub(crate) fn expired() -> Self {
+        let Self { issuer, .. } = Self::new();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "Old authority of tests");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        let key = issuer.key();
+        let certificate = params.self_signed(key).unwrap();
+        let key = KeyPair::from_pem(&key.serialize_pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// A list that revokes these certificates, in PEM. The next list is due so many hours after now.
+    pub(crate) fn revoke(&self, all: &[&Issued], hours: i64) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let this_update = rcgen::date_time_ymd(1970, 1, 1) + now - Duration::from_secs(86_400);
+        let valid = u64::try_from(24 + hours).unwrap() * 3_600;
+        let revoked = |issued: &&Issued| RevokedCertParams {
+            serial_number: serial_of(&KeyPair::from_pem(&issued.key).unwrap()),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update,
+            next_update: this_update + Duration::from_secs(valid),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: all.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     /// Its own certificate in PEM.
@@ -87,7 +126,7 @@ impl Authority {
         let mut params = CertificateParams::new(names).unwrap();
         change(&mut params);
         // By default it is made of the key.
-        params.serial_number = Some(SerialNumber::from_slice(&key.public_key_raw()[1..17]));
+        params.serial_number = Some(serial_of(key));
         let certificate = params.signed_by(key, &self.issuer).unwrap();
         let der = certificate.der().clone();
         Issued { certificate: certificate.pem(), key: key.serialize_pem(), der }
@@ -170,6 +209,11 @@ impl Authority {
     pub(crate) fn seen(&self, address: SocketAddr, name: &str) -> CertificateDer<'static> {
         self.connect(address, name).expect("a handshake").certificate()
     }
+}
+
+/// The serial number of the certificate for a key.
+fn serial_of(key: &KeyPair) -> SerialNumber {
+    SerialNumber::from_slice(&key.public_key_raw()[1..17])
 }
 
 impl Issued {

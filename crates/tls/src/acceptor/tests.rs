@@ -4,65 +4,26 @@ use rcgen::{
     CertificateRevocationListParams, KeyIdMethod, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256,
     RevokedCertParams, SerialNumber, date_time_ymd,
 };
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue,
     Tls13ClientSessionValue,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::Accepted;
 use rustls::{
-    ClientConfig, ClientConnection, ConnectionCommon, DigitallySignedStruct, Error, HandshakeKind,
-    NamedGroup, ProtocolVersion, ServerConnection, SideData, SignatureScheme,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConnectionCommon, Error, HandshakeKind, NamedGroup,
+    ProtocolVersion, ServerConnection, SideData, SignatureScheme, SupportedProtocolVersion,
 };
+use testkit::AnyCertificate;
 
 use super::*;
+use crate::clients::Refusal;
 use crate::testing::{Authority, pair, pair_of, params, source};
-
-/// A client that accepts every certificate, if it can verify its signatures.
-#[derive(Debug)]
-struct Anyone(Vec<SignatureScheme>);
 
 const ECDSA: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
 const RSA: &[SignatureScheme] =
     &[SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}
 
 /// Tickets that a client shows to each server, whoever gave them.
 #[derive(Debug)]
@@ -112,7 +73,7 @@ fn client(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(schemes.to_vec())));
+        .with_custom_certificate_verifier(AnyCertificate::signed_by(schemes));
     let mut config = match certificate {
         Some((certificate, key)) => {
             let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
@@ -158,12 +119,20 @@ fn connect(acceptor: &Acceptor, config: ClientConfig, name: &str) -> Result<Ends
     connect_as(acceptor, Arc::new(config), name)
 }
 
-/// Makes a handshake in two steps, and returns the server's error if it fails.
+/// Makes a handshake in two steps, and returns the server's error if it fails. A client of an address names no server.
 fn connect_as(acceptor: &Acceptor, config: Arc<ClientConfig>, name: &str) -> Result<Ends, Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
+    let local = match &name {
+        ServerName::IpAddress(address) => Some(IpAddr::from(*address)),
+        _ => None,
+    };
     let mut client = ClientConnection::new(config, name).unwrap();
     let accepted = first_message(&mut client);
-    let Chosen { config, site } = acceptor.choose(&accepted.client_hello());
+    let server_name = accepted.client_hello().server_name().map(str::to_owned);
+    let Chosen { config, site } = match local.filter(|_| acceptor.differs_by_address()) {
+        Some(address) => acceptor.choose_by_address(address),
+        None => acceptor.choose_by_name(server_name.as_deref()),
+    };
     let mut server = accepted.into_connection(config).map_err(|(error, _)| error)?;
     let mut is_moving = true;
     while is_moving {
@@ -192,7 +161,22 @@ fn site(hosts: &[&str], pairs: &[&Arc<Pair>]) -> SiteTls {
 }
 
 fn acceptor(sites: Vec<SiteTls>) -> Acceptor {
-    Acceptor::new(sites, 0, &TicketKeys::new()).unwrap()
+    acceptor_with(sites, &TicketKeys::new()).unwrap()
+}
+
+/// The first site has the hosts that no other has.
+fn acceptor_with(sites: Vec<SiteTls>, keys: &TicketKeys) -> Result<Acceptor, Fault> {
+    let all: Vec<_> = sites.iter().map(|site| site.hosts.clone()).collect();
+    let covers = |pattern: &str, host: &str| match pattern.strip_prefix('*') {
+        Some(end) => host.ends_with(end),
+        None => host == pattern,
+    };
+    let site_of = move |host: Option<&str>| {
+        let host = host.unwrap_or_default().to_ascii_lowercase();
+        let has = |hosts: &Vec<String>| hosts.iter().any(|pattern| covers(pattern, &host));
+        all.iter().position(has).unwrap_or(0)
+    };
+    Acceptor::new(sites, Box::new(site_of), keys)
 }
 
 /// Returns the site that a handshake chose, and the fingerprint of the certificate that the client got.
@@ -235,8 +219,9 @@ fn a_client_gets_the_site_of_the_name_and_of_its_pairs_the_best_that_covers_it()
         ("unknown.test", both, 0, &plain),
         // The certificate of a site that the name does not belong to is not shown.
         ("other.test", both, 0, &plain),
-        // Clients do not name addresses.
-        ("192.0.2.1", both, 0, &plain),
+        // Clients do not name addresses, so the address of the connection counts.
+        ("192.0.2.1", both, 2, &other),
+        ("192.0.2.2", both, 0, &plain),
     ] {
         assert_eq!(shown(&acceptor, schemes, name), (index, pair.digest()), "{name} {schemes:?}");
     }
@@ -260,6 +245,59 @@ fn clients_that_name_no_server_get_a_pair_that_they_can_verify() {
     let acceptor = self::acceptor(vec![site(&[], &[&nameless, &ecdsa])]);
     assert_eq!(shown(&acceptor, ECDSA, "127.0.0.1").1, nameless.digest());
     assert_eq!(shown(&acceptor, ECDSA, "www.example.org").1, ecdsa.digest());
+}
+
+#[test]
+fn a_client_that_names_no_server_gets_the_site_and_the_pair_of_its_address() {
+    let (plain, named) = (pair(&["default.test"]), pair(&["a.test"]));
+    let (four, six) = (pair(&["192.0.2.1"]), pair(&["2001:db8::1"]));
+    let rsa = pair_of(&["192.0.2.1"], &PKCS_RSA_SHA256);
+    let hosts = ["a.test", "192.0.2.1", "[2001:db8::1]"];
+    let acceptor = acceptor(vec![site(&[], &[&plain]), site(&hosts, &[&named, &rsa, &four, &six])]);
+    for (address, schemes, index, pair) in [
+        ("192.0.2.1", ECDSA, 1, &four),
+        ("192.0.2.1", RSA, 1, &rsa),
+        // The same address at a socket for both versions.
+        ("::ffff:192.0.2.1", ECDSA, 1, &four),
+        ("2001:db8::1", ECDSA, 1, &six),
+        ("192.0.2.2", ECDSA, 0, &plain),
+        ("2001:db8::2", ECDSA, 0, &plain),
+    ] {
+        assert_eq!(shown(&acceptor, schemes, address), (index, pair.digest()), "{address}");
+    }
+    // A name counts, whatever the address.
+    assert_eq!(shown(&acceptor, ECDSA, "a.test"), (1, named.digest()));
+    // Without sites or pairs to choose from, no address is asked for.
+    for (hosts, pairs) in [(&["192.0.2.1"][..], &[&four][..]), (&[], &[&plain, &named])] {
+        assert!(!self::acceptor(vec![site(hosts, pairs)]).differs_by_address(), "{hosts:?}");
+    }
+    let only = self::acceptor(vec![site(&[], &[&named, &four])]);
+    assert_eq!(shown(&only, ECDSA, "192.0.2.1"), (0, four.digest()));
+    assert_eq!(shown(&only, ECDSA, "192.0.2.2"), (0, named.digest()));
+}
+
+#[test]
+fn a_ticket_without_a_name_is_good_for_its_address() {
+    let both = pair(&["192.0.2.1", "192.0.2.2"]);
+    // Both sites have the same rules, and so the same keys.
+    let acceptor =
+        acceptor(vec![site(&["192.0.2.1"], &[&both]), site(&["192.0.2.2", "a.test"], &[&both])]);
+    for version in [&TLS13, &TLS12] {
+        for (first, second, is_resumed) in [
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.2", "192.0.2.1", false),
+            ("192.0.2.2", "a.test", false),
+            ("a.test", "192.0.2.2", false),
+            ("a.test", "a.test", true),
+        ] {
+            let config = Arc::new(client(&[version], ECDSA, None));
+            connect_as(&acceptor, config.clone(), first).unwrap();
+            let again = connect_as(&acceptor, config, second).unwrap();
+            let is = again.server.handshake_kind() == Some(HandshakeKind::Resumed);
+            assert_eq!(is, is_resumed, "{first} {second} {version:?}");
+        }
+    }
 }
 
 #[test]
@@ -297,7 +335,7 @@ fn profiles_have_their_versions_and_all_groups() {
         only.kx_groups.retain(|group| group.name() == wanted);
         let builder = ClientConfig::builder_with_provider(Arc::new(only));
         let config = builder.with_protocol_versions(ALL).unwrap().dangerous();
-        let anyone = Arc::new(Anyone(ECDSA.to_vec()));
+        let anyone = AnyCertificate::signed_by(ECDSA);
         let config = config.with_custom_certificate_verifier(anyone).with_no_client_auth();
         assert_eq!(group(&connect(&acceptor, config, "old.test").unwrap()), wanted);
     }
@@ -358,15 +396,15 @@ fn a_ticket_is_good_for_its_name_and_the_rules_that_it_was_made_under() {
     let modern = |host| SiteTls { profile: Profile::Modern, ..open(host) };
     let optional = |host| SiteTls { clients: Some(clients(&authority, false, None)), ..open(host) };
     let keys = TicketKeys::new();
-    let before = Acceptor::new(vec![open("a.test"), open("b.test")], 0, &keys).unwrap();
-    let again = Acceptor::new(vec![open("b.test"), open("a.test")], 0, &keys).unwrap();
-    let to_modern = Acceptor::new(vec![modern("a.test"), open("b.test")], 0, &keys).unwrap();
-    let to_optional = Acceptor::new(vec![optional("a.test"), open("b.test")], 0, &keys).unwrap();
+    let before = acceptor_with(vec![open("a.test"), open("b.test")], &keys).unwrap();
+    let again = acceptor_with(vec![open("b.test"), open("a.test")], &keys).unwrap();
+    let to_modern = acceptor_with(vec![modern("a.test"), open("b.test")], &keys).unwrap();
+    let to_optional = acceptor_with(vec![optional("a.test"), open("b.test")], &keys).unwrap();
     let elsewhere = acceptor(vec![open("a.test")]);
     let handed_over = TicketKeys::from_bytes(&keys.to_bytes()).unwrap();
-    let upgraded = Acceptor::new(vec![open("a.test")], 0, &handed_over).unwrap();
+    let upgraded = acceptor_with(vec![open("a.test")], &handed_over).unwrap();
     handed_over.forget_handed_over();
-    let late = Acceptor::new(vec![modern("a.test")], 0, &handed_over).unwrap();
+    let late = acceptor_with(vec![modern("a.test")], &handed_over).unwrap();
     for version in [&TLS13, &TLS12] {
         for (second, name, is_resumed) in [
             (&before, "a.test", true),
@@ -400,8 +438,8 @@ fn keys_of_tickets_that_no_acceptor_has_are_dropped() {
     let keys = TicketKeys::new();
     let pair = pair(&["a.test"]);
     let modern = || SiteTls { profile: Profile::Modern, ..site(&[], &[&pair]) };
-    let first = Acceptor::new(vec![modern()], 0, &keys).unwrap();
-    let second = Acceptor::new(vec![modern(), site(&[], &[&pair])], 0, &keys).unwrap();
+    let first = acceptor_with(vec![modern()], &keys).unwrap();
+    let second = acceptor_with(vec![modern(), site(&[], &[&pair])], &keys).unwrap();
     let of = |acceptor: &Acceptor, site: usize| acceptor.0.sites[site].config.ticketer.clone();
     assert!(Arc::ptr_eq(&of(&first, 0), &of(&second, 0)));
     assert!(!Arc::ptr_eq(&of(&second, 0), &of(&second, 1)));
@@ -414,9 +452,19 @@ fn keys_of_tickets_that_no_acceptor_has_are_dropped() {
 
 /// A certificate for a client and its key in PEM.
 fn identity(authority: &Authority, serial: u64) -> (String, String) {
+    identity_with(authority, serial, |_| {})
+}
+
+/// The same, with other values.
+fn identity_with(
+    authority: &Authority,
+    serial: u64,
+    change: impl FnOnce(&mut rcgen::CertificateParams),
+) -> (String, String) {
     let mut params = params("client", &[]);
     params.serial_number = Some(serial.into());
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    change(&mut params);
     let (certificate, key) = authority.issue(&params);
     (certificate, key.serialize_pem())
 }
@@ -442,7 +490,7 @@ fn revoked(authority: &Authority, serial: u64, valid: Duration) -> String {
 }
 
 #[test]
-fn clients_are_let_in_by_their_certificates() {
+fn clients_are_let_in_by_their_certificates_or_refused_for_a_reason() {
     let authority = Authority::new("authority");
     let stranger = Authority::new("stranger");
     let pair = pair(&["example.org"]);
@@ -452,19 +500,34 @@ fn clients_are_let_in_by_their_certificates() {
     let good = identity(&authority, 8);
     let bad = identity(&authority, 7);
     let strange = identity(&stranger, 8);
-    for (require, crl, certificate, is_let_in) in [
-        (true, None, None, false),
-        (true, None, Some(&good), true),
-        (true, None, Some(&bad), true),
-        (true, None, Some(&strange), false),
-        (false, None, None, true),
-        (false, None, Some(&good), true),
-        (false, None, Some(&strange), false),
-        (true, Some(&crl), Some(&good), true),
-        (true, Some(&crl), Some(&bad), false),
-        (false, Some(&crl), Some(&bad), false),
-        (false, Some(&crl), None, true),
-        (true, Some(&late), Some(&good), false),
+    let timed = |from, to| {
+        identity_with(&authority, 8, |params| {
+            params.not_before = date_time_ymd(from, 1, 1);
+            params.not_after = date_time_ymd(to, 1, 1);
+        })
+    };
+    let (old, early) = (timed(2020, 2021), timed(2090, 2091));
+    let of_server = identity_with(&authority, 8, |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    let other_crl = revoked(&stranger, 7, day);
+    for (require, crl, certificate, refusal) in [
+        (true, None, None, Some(Refusal::Missing)),
+        (true, None, Some(&good), None),
+        (true, None, Some(&bad), None),
+        (true, None, Some(&strange), Some(Refusal::UnknownAuthority)),
+        (true, None, Some(&old), Some(Refusal::Expired)),
+        (true, None, Some(&early), Some(Refusal::NotYetValid)),
+        (true, None, Some(&of_server), Some(Refusal::Purpose)),
+        (false, None, None, None),
+        (false, None, Some(&good), None),
+        (false, None, Some(&strange), Some(Refusal::UnknownAuthority)),
+        (true, Some(&crl), Some(&good), None),
+        (true, Some(&crl), Some(&bad), Some(Refusal::Revoked)),
+        (false, Some(&crl), Some(&bad), Some(Refusal::Revoked)),
+        (false, Some(&crl), None, None),
+        (true, Some(&late), Some(&good), Some(Refusal::OldRevocationList)),
+        (true, Some(&other_crl), Some(&good), Some(Refusal::NoRevocationList)),
     ] {
         let clients = Some(clients(&authority, require, crl.map(|crl| &crl[..])));
         let acceptor = acceptor(vec![SiteTls { clients, ..site(&[], &[&pair]) }]);
@@ -472,10 +535,48 @@ fn clients_are_let_in_by_their_certificates() {
             let config = client(&[version], ECDSA, certificate);
             let ends = connect(&acceptor, config, "example.org");
             let is_known = |ends: &Ends| ends.server.peer_certificates().is_some();
-            let is_in = ends.as_ref().is_ok_and(|ends| is_known(ends) == certificate.is_some());
-            assert_eq!(is_in, is_let_in, "{require} {version:?} {:?}", ends.err());
+            match ends {
+                Ok(ends) => {
+                    assert_eq!(refusal, None, "{require} {version:?}");
+                    assert_eq!(is_known(&ends), certificate.is_some());
+                }
+                Err(error) => assert_eq!(Refusal::of(&error), refusal, "{version:?} {error}"),
+            }
         }
     }
+}
+
+#[test]
+fn the_operator_is_told_of_old_lists_and_authorities() {
+    let mut old = params("old", &[]);
+    old.not_before = date_time_ymd(2020, 1, 1);
+    old.not_after = date_time_ymd(2021, 1, 1);
+    let (old, good) = (Authority::of(None, old), Authority::new("good"));
+    let ca = [&*good.certificate, &old.certificate].concat();
+    let hour = Duration::from_secs(3600);
+    let crl = [revoked(&good, 1, 2 * hour), revoked(&old, 1, hour / 2)].concat();
+    let crl = source("it.crl", crl.as_bytes());
+    let clients = Clients::read(source("ca.pem", ca.as_bytes()), true, Some(crl)).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_secs()).unwrap();
+    let texts = |now| -> Vec<_> {
+        crate::check::check_clients(&clients, now).iter().map(ToString::to_string).collect()
+    };
+    let expired = "ca.pem: the certificate of the authority CN=old expired ";
+    let is_old = "it.crl: the list of revoked certificates of CN=old is out of date (its next update was due today)";
+    let found = texts(now);
+    assert!(found[0].starts_with(expired) && found[1].starts_with(is_old), "{found:?}");
+    assert_eq!(found.len(), 2);
+    let found = texts(now + 3 * 24 * 60 * 60);
+    assert_eq!(found.len(), 3);
+    assert!(found[1].contains("CN=good is out of date (its next update was due 2 days ago)"));
+    assert_eq!(texts(0), [""; 0]);
+    // It is as the warning says: an authority that has expired still lets its clients in.
+    let clients = Clients::read(source("ca.pem", old.certificate.as_bytes()), true, None).unwrap();
+    let pair = pair(&["example.org"]);
+    let site = SiteTls { clients: Some(clients), ..site(&[], &[&pair]) };
+    let client = client(ALL, ECDSA, Some(&identity(&old, 8)));
+    assert!(connect(&acceptor(vec![site]), client, "example.org").is_ok());
 }
 
 #[test]
@@ -499,32 +600,22 @@ fn sites_with_the_same_rules_and_certificates_are_interchangeable() {
                 shown == asked || [(0, 1), (1, 0), (4, 6), (6, 4)].contains(&(shown, asked));
             assert_eq!(acceptor.is_interchangeable(shown, asked), expected, "{shown} {asked}");
         }
-        // The site of a request for these is not known, so it may be another one than the default.
-        for host in ["-x.e.test", "x..e.test", "a b", "192.0.2.1."] {
-            assert!(!acceptor.permits(shown, Some(host)), "{shown} {host}");
-        }
         // No site has these, so they are for the default site, as they are without TLS.
-        for host in ["192.0.2.1", "[2001:db8::1]", "[::1%25eth0]", ""] {
+        for host in ["192.0.2.1", "[2001:db8::1]", "[::1%25eth0]", "-x.e.test", "a b", ""] {
             assert_eq!(acceptor.permits(shown, Some(host)), shown < 2, "{shown} {host}");
         }
     }
     assert!(acceptor.permits(0, None) && acceptor.permits(0, Some("b.test")));
     assert!(!acceptor.permits(0, Some("e.test")));
-    // No client names an address in its handshake, but some ask for one.
+    // A client whose handshake was for a name may ask for an address.
     let here = ["192.0.2.1", "[2001:db8::1]"];
-    let acceptor = Acceptor::new(
-        vec![site(&["a.test"], &[&one]), site(&here, &[&two])],
-        0,
-        &TicketKeys::new(),
-    );
-    let acceptor = acceptor.unwrap();
+    let acceptor = self::acceptor(vec![site(&["a.test"], &[&one]), site(&here, &[&two])]);
     for host in ["192.0.2.1", "[2001:DB8::1]"] {
         assert!(!acceptor.permits(0, Some(host)) && acceptor.permits(1, Some(host)), "{host}");
     }
     assert!(acceptor.permits(0, Some("192.0.2.2")) && !acceptor.permits(1, Some("192.0.2.2")));
     // All sites are alike.
-    let sites = vec![site(&["a.test"], &[&one]), site(&["b.test"], &[&one])];
-    let acceptor = Acceptor::new(sites, 0, &TicketKeys::new()).unwrap();
+    let acceptor = self::acceptor(vec![site(&["a.test"], &[&one]), site(&["b.test"], &[&one])]);
     assert!(
         ["192.0.2.1", "-x.b.test", "b.test"].iter().all(|host| acceptor.permits(0, Some(host)))
     );
@@ -532,7 +623,7 @@ fn sites_with_the_same_rules_and_certificates_are_interchangeable() {
 
 #[test]
 fn settings_that_cannot_be_used_are_refused() {
-    let fault = |sites| Acceptor::new(sites, 0, &TicketKeys::new()).unwrap_err().to_string();
+    let fault = |sites| acceptor_with(sites, &TicketKeys::new()).unwrap_err().to_string();
     let nothing = "has no certificate: name its file, or use \"self-signed\"";
     assert_eq!(fault(vec![site(&["a.test", "b.test"], &[])]), format!("the site a.test {nothing}"));
     assert_eq!(fault(vec![site(&[], &[])]), format!("the site * {nothing}"));

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, SignatureScheme};
+use testkit::AnyCertificate;
 
 use super::*;
 use crate::acceptors::Listening;
@@ -13,45 +13,6 @@ use crate::{Acceptor, Acceptors, ListenerTls, Profile, SiteTls, TicketKeys, Work
 
 const ANSWER: [u8; 32] = [0xab; 32];
 
-/// An authority looks at the certificate itself.
-#[derive(Debug)]
-struct Anything;
-
-impl ServerCertVerifier for Anything {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
-}
-
 fn scene() -> (Arc<Acceptors>, Rc<Listening>) {
     let site = SiteTls {
         hosts: vec!["a.example".to_owned()],
@@ -60,7 +21,7 @@ fn scene() -> (Arc<Acceptors>, Rc<Listening>) {
         profile: Profile::Intermediate,
         clients: None,
     };
-    let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).unwrap();
+    let acceptor = Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).unwrap();
     let shared = Acceptors::new();
     shared.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://a/".into() })]));
     let listening = WorkerAcceptors::new(Arc::clone(&shared)).of(0).unwrap();
@@ -77,7 +38,10 @@ fn shake(
 ) -> (Option<Vec<u8>>, bool) {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[version]).unwrap();
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anything));
+    let builder =
+        builder.dangerous().with_custom_certificate_verifier(AnyCertificate::signed_by(&[
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+        ]));
     let mut config = builder.with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(name.to_owned()).unwrap();

@@ -8,6 +8,9 @@
 //!
 //! While the handshake lasts, received bytes only wait: [`step`](ClientConnection::step) handles them, because it makes keys
 //! and verifies signatures, and the caller may let it wait for its turn.
+//!
+//! A connection holds opened bytes until the caller takes them: at most those of one receive (64 KiB), and the record that
+//! has not come completely. They are charged to the account of the worker.
 
 use core::cell::RefCell;
 use core::ops::Deref;
@@ -15,7 +18,7 @@ use std::io;
 use std::rc::Rc;
 
 use outq::OutQ;
-use sendfile::Piece;
+use sendfile::{Account, Charge, Piece};
 use tls_record::{Alert, Assembly, RECORD_BYTES_MAX};
 
 use super::fault::ClientFault;
@@ -49,6 +52,8 @@ pub struct ClientConnection {
     has_said_end: bool,
     /// The records that were made before the handshake was complete, in bytes.
     handshake_bytes: u64,
+    /// The memory of `held`, `plain` and `assembly`.
+    charge: Charge,
     buffers: Rc<ClientBuffers>,
 }
 
@@ -78,6 +83,8 @@ pub struct ClientBuffers {
     buffers: Buffers,
     /// For records that are received for a caller.
     received: RefCell<Vec<u8>>,
+    /// The account to which the memory of single connections is charged.
+    account: Account,
 }
 
 /// Plain bytes that a server has sent. Their memory is used again when this is dropped.
@@ -102,6 +109,14 @@ impl Drop for Plain {
     }
 }
 
+impl ClientBuffers {
+    /// No memory yet. What single connections hold is charged to `account`.
+    #[must_use]
+    pub fn charged_to(account: &Account) -> Rc<Self> {
+        Rc::new(Self { account: account.clone(), ..Self::default() })
+    }
+}
+
 impl ClientConnection {
     /// A connection to a server whose certificate must have this name.
     #[must_use]
@@ -116,6 +131,7 @@ impl ClientConnection {
             end: End::Open,
             has_said_end: false,
             handshake_bytes: 0,
+            charge: buffers.account.charge(0),
             buffers: Rc::clone(buffers),
         }
     }
@@ -183,7 +199,14 @@ impl ClientConnection {
         if matches!(stepped, Ok(true)) {
             self.handle_received(&rest);
         }
+        self.recharge();
         stepped
+    }
+
+    /// Charges the memory that the connection holds now.
+    fn recharge(&mut self) {
+        let bytes = self.held.capacity() + self.plain.capacity() + self.assembly.weight();
+        self.charge.set(bytes as u64);
     }
 
     fn take_step(&mut self, answer: &mut Vec<u8>) -> Result<bool, ClientFault> {
@@ -224,6 +247,7 @@ impl ClientConnection {
             // If there are more, the next step fails.
             if !matches!(self.state, State::Broken) && self.held.len() <= HELD_BYTES_MAX {
                 self.held.extend_from_slice(input);
+                self.recharge();
             }
             return;
         };
@@ -246,6 +270,7 @@ impl ClientConnection {
         };
         self.note(opened);
         self.release_plain();
+        self.recharge();
     }
 
     /// Takes note that the server has closed its side.
@@ -263,6 +288,7 @@ impl ClientConnection {
         }
         let bytes = core::mem::take(&mut self.plain);
         let begin = core::mem::take(&mut self.taken);
+        self.recharge();
         Some(Plain { bytes, begin, buffers: Rc::clone(&self.buffers) })
     }
 
@@ -286,6 +312,7 @@ impl ClientConnection {
                 room[..count].copy_from_slice(&self.plain[self.taken..self.taken + count]);
                 self.taken += count;
                 self.release_plain();
+                self.recharge();
                 return Ok(count);
             }
             match &self.end {
@@ -305,6 +332,7 @@ impl ClientConnection {
                 continue;
             }
             let opened = self.open_into(&received[..count], room);
+            self.recharge();
             if opened > 0 {
                 return Ok(opened);
             }

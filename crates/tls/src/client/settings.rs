@@ -1,7 +1,8 @@
 //! The settings of connections to servers: who is trusted, and who we are.
 
 use core::fmt;
-use std::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::ClientConfig;
@@ -31,6 +32,14 @@ pub struct ClientSettings {
     digest: [u8; 32],
 }
 
+/// The settings of connections to servers, which a renewal replaces while workers use them.
+#[derive(Debug)]
+pub struct SharedClientSettings {
+    current: Mutex<ClientSettings>,
+    /// Counts replacements. A connection was made with the settings of one generation.
+    generation: AtomicU64,
+}
+
 /// The name that the certificate of a server must have: a name in DNS, or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerName(pub(super) pki_types::ServerName<'static>);
@@ -40,6 +49,30 @@ impl ServerName {
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         pki_types::ServerName::try_from(text.to_owned()).ok().map(Self)
+    }
+}
+
+impl SharedClientSettings {
+    /// These settings, until they are replaced.
+    #[must_use]
+    pub fn new(settings: ClientSettings) -> Arc<Self> {
+        Arc::new(Self { current: Mutex::new(settings), generation: AtomicU64::new(0) })
+    }
+
+    /// The generation of the present settings.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The present settings, which are of the present generation or a later one.
+    pub fn get(&self) -> ClientSettings {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// New connections have these settings from now on. Connections of before are not to be used for further requests.
+    pub fn replace(&self, settings: ClientSettings) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        self.generation.fetch_add(1, Ordering::Release);
     }
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rustls::server::ServerSessionMemoryCache;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
-use sendfile::Piece;
+use sendfile::{Account, Piece};
 
 use super::day::day;
 use super::*;
@@ -23,6 +23,8 @@ struct Stage {
     settings: ClientSettings,
     server: Arc<ServerConfig>,
     buffers: Rc<ClientBuffers>,
+    /// The account to which the memory of connections is charged.
+    account: Account,
 }
 
 impl Stage {
@@ -32,7 +34,9 @@ impl Stage {
         let pair = read(&[&certificate, &key.serialize_pem()]).unwrap();
         let roots = Roots::read(source("ca.pem", authority.certificate.as_bytes())).unwrap();
         let settings = ClientSettings::new(Some(&roots), None).unwrap();
-        Self { settings, server: server(&pair, version), buffers: Rc::default() }
+        let account = Account::default();
+        let buffers = ClientBuffers::charged_to(&account);
+        Self { settings, server: server(&pair, version), buffers, account }
     }
 
     fn connect(&self) -> (ClientConnection, ServerConnection) {
@@ -168,6 +172,56 @@ fn bytes_behind_the_handshake_are_news() {
     assert_eq!(&*client.take_plain().unwrap(), b"early");
     assert_eq!(*client.end(), End::Ended);
     assert!(client.has_news() && client.take_plain().is_none());
+}
+
+#[test]
+fn what_a_connection_holds_for_its_caller_is_charged() {
+    for version in VERSIONS {
+        let stage = Stage::new(version);
+        let charged = || stage.account.charged();
+        let (mut client, mut server) = stage.connect();
+        assert_eq!(charged(), 0);
+        assert!(!client.step().unwrap());
+        feed(&mut server, &leave(client.records())).unwrap();
+        client.handle_received(&records_of(&mut server));
+        assert!(charged() > 0, "a step waits");
+        drop((client, server));
+        assert_eq!(charged(), 0);
+
+        let (mut client, mut server) = stage.shaken();
+        assert_eq!(charged(), 0, "an idle connection");
+        server.set_buffer_limit(None);
+        io::Write::write_all(&mut server.writer(), &[b'x'; 60_000]).unwrap();
+        let records = records_of(&mut server);
+        let (most, rest) = records.split_at(records.len() - 5_000);
+        client.handle_received(most);
+        // Three records and a part of the fourth.
+        assert!((50_000..200_000).contains(&charged()), "{}", charged());
+        let plain = client.take_plain().unwrap();
+        assert!((5_800..40_000).contains(&charged()), "a part of a record: {}", charged());
+        drop(plain);
+        client.handle_received(rest);
+        drop(client.take_plain());
+        assert_eq!(charged(), 0);
+
+        // Bytes for which the caller has no room.
+        io::Write::write_all(&mut server.writer(), &[b'x'; 16_000]).unwrap();
+        let records = records_of(&mut server);
+        let mut room = [0; 10];
+        let receive = |buffer: &mut [u8]| {
+            buffer[..records.len()].copy_from_slice(&records);
+            Ok(records.len())
+        };
+        assert_eq!(client.receive(&mut room, receive).unwrap(), 10);
+        assert!(charged() >= 15_990, "{}", charged());
+        let none = |_: &mut [u8]| Err(io::ErrorKind::WouldBlock.into());
+        let mut room = vec![0; 20_000];
+        assert_eq!(client.receive(&mut room, none).unwrap(), 15_990);
+        assert_eq!(charged(), 0);
+        // The memory that the worker keeps for all is its own.
+        assert!(client.receive(&mut room, none).is_err());
+        assert_eq!(charged(), 0);
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Scene {
             clients: Some(Clients::read(ca, false, None).unwrap()),
             http2: false,
         };
-        let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).unwrap();
+        let acceptor = Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).unwrap();
         let shared = Acceptors::new();
         shared.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://a/".into() })]));
         let listening = WorkerAcceptors::new(shared).of(0).unwrap();

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn names(reach: Reach, list: &[&'static str]) -> Names<&'static str> {
-    let mut names = Names::new(reach, vec!["default"]);
+fn names(list: &[&'static str]) -> Names<&'static str> {
+    let mut names = Names::new(vec!["default"]);
     for name in list {
         names.add(name, *name).unwrap();
     }
@@ -18,41 +18,36 @@ fn found<'a>(names: &Names<&'a str>, name: &str) -> Vec<&'a str> {
 #[test]
 fn an_exact_name_comes_before_a_wildcard_and_a_wildcard_before_the_default() {
     let list = ["example.org", "WWW.example.org.", "*.example.org", "*.a.example.org", "_x.test"];
-    for (name, one_label, any_depth) in [
-        ("example.org", &["example.org"][..], &["example.org"][..]),
-        ("EXAMPLE.org.", &["example.org"], &["example.org"]),
-        (
-            "www.example.org",
-            &["WWW.example.org.", "*.example.org"],
-            &["WWW.example.org.", "*.example.org"],
-        ),
-        ("ftp.example.org", &["*.example.org"], &["*.example.org"]),
-        ("b.a.example.org", &["*.a.example.org"], &["*.a.example.org"]),
-        ("a.example.org", &["*.example.org"], &["*.example.org"]),
-        ("c.b.a.example.org", &["default"], &["*.a.example.org"]),
-        ("b.www.example.org", &["default"], &["*.example.org"]),
-        ("_x.test", &["_x.test"], &["_x.test"]),
-        ("org", &["default"], &["default"]),
-        ("example.org.org", &["default"], &["default"]),
+    for (name, expected) in [
+        ("example.org", &["example.org"][..]),
+        ("EXAMPLE.org.", &["example.org"]),
+        ("www.example.org", &["WWW.example.org.", "*.example.org"]),
+        ("ftp.example.org", &["*.example.org"]),
+        ("b.a.example.org", &["*.a.example.org"]),
+        ("a.example.org", &["*.example.org"]),
+        ("c.b.a.example.org", &["default"]),
+        ("b.www.example.org", &["default"]),
+        ("_x.test", &["_x.test"]),
+        ("org", &["default"]),
+        ("example.org.org", &["default"]),
         // None of these is a name.
-        ("", &["default"], &["default"]),
-        (".", &["default"], &["default"]),
-        ("*.example.org", &["default"], &["default"]),
-        (".example.org", &["default"], &["default"]),
-        ("a..example.org", &["default"], &["default"]),
-        ("www.example.org..", &["default"], &["default"]),
-        ("-.example.org", &["default"], &["default"]),
-        ("b\u{fc}cher.example.org", &["default"], &["default"]),
-        ("a b.example.org", &["default"], &["default"]),
+        ("", &["default"]),
+        (".", &["default"]),
+        ("*.example.org", &["default"]),
+        (".example.org", &["default"]),
+        ("a..example.org", &["default"]),
+        ("www.example.org..", &["default"]),
+        ("-.example.org", &["default"]),
+        ("b\u{fc}cher.example.org", &["default"]),
+        ("a b.example.org", &["default"]),
     ] {
-        assert_eq!(found(&names(Reach::OneLabel, &list), name), one_label, "{name}");
-        assert_eq!(found(&names(Reach::AnyDepth, &list), name), any_depth, "{name}");
+        assert_eq!(found(&names(&list), name), expected, "{name}");
     }
 }
 
 #[test]
 fn addresses_are_no_names() {
-    let mut names = Names::new(Reach::AnyDepth, vec![0]);
+    let mut names = Names::new(vec![0]);
     for address in
         ["192.0.2.1", "127.1", "1", "0x7f", "a.0x", "::1", "[::1]", "2001:db8::1", "192.0.2.1."]
     {
@@ -68,7 +63,7 @@ fn names_have_the_lengths_of_dns() {
     let label = "a".repeat(63);
     let longest = [&label[..], &label, &label, &"a".repeat(61)].join(".");
     assert_eq!(longest.len(), NAME_BYTES_MAX);
-    let mut names = Names::new(Reach::OneLabel, vec![0]);
+    let mut names = Names::new(vec![0]);
     names.add(&longest, 1).unwrap();
     assert_eq!(names.find(Some(&longest)).collect::<Vec<_>>(), [&1]);
     assert_eq!(names.find(Some(&[&longest, "."].concat())).collect::<Vec<_>>(), [&1]);
@@ -80,7 +75,7 @@ fn names_have_the_lengths_of_dns() {
 
 #[test]
 fn the_first_that_the_client_can_use_is_chosen_and_else_the_first() {
-    let mut names = Names::new(Reach::OneLabel, vec!["default ecdsa", "default rsa"]);
+    let mut names = Names::new(vec!["default ecdsa", "default rsa"]);
     for (name, value) in [
         ("example.org", "ecdsa"),
         ("example.org", "rsa"),
@@ -102,11 +97,11 @@ fn the_first_that_the_client_can_use_is_chosen_and_else_the_first() {
         let is_usable = |value: &&str| value.contains(kind);
         assert_eq!(names.choose(name, is_usable), Some(&chosen), "{name:?} {kind}");
     }
-    assert_eq!(Names::<u8>::new(Reach::OneLabel, Vec::new()).choose(None, |_| true), None);
+    assert_eq!(Names::<u8>::new(Vec::new()).choose(None, |_| true), None);
 }
 
 /// The same by comparing a name with each pattern.
-fn naive<'a>(reach: Reach, patterns: &'a [String], name: &str) -> Vec<&'a String> {
+fn naive<'a>(patterns: &'a [String], name: &str) -> Vec<&'a String> {
     let plain = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let name = plain(name);
     let exact = patterns.iter().filter(|pattern| plain(pattern) == name);
@@ -114,12 +109,9 @@ fn naive<'a>(reach: Reach, patterns: &'a [String], name: &str) -> Vec<&'a String
         let pattern = plain(pattern);
         let Some(of) = pattern.strip_prefix('*') else { return false };
         let label = name.strip_suffix(of).unwrap_or_default();
-        !label.is_empty() && (reach == Reach::AnyDepth || !label.contains('.'))
+        !label.is_empty() && !label.contains('.')
     };
-    let wildcards: Vec<_> = patterns.iter().filter(covers).collect();
-    let longest = wildcards.iter().map(|pattern| plain(pattern).len()).max();
-    let best = wildcards.into_iter().filter(|pattern| Some(plain(pattern).len()) == longest);
-    exact.chain(best).collect()
+    exact.chain(patterns.iter().filter(covers)).collect()
 }
 
 proptest! {
@@ -128,19 +120,17 @@ proptest! {
         patterns in vec(r"(\*\.)?([abA]\.){0,3}[abA]\.?", 0..8),
         name in r"([abB]\.){0,4}[abB]\.?",
     ) {
-        for reach in [Reach::OneLabel, Reach::AnyDepth] {
-            let mut names = Names::new(reach, Vec::new());
-            for pattern in &patterns {
-                names.add(pattern, pattern.clone()).unwrap();
-            }
-            let found: Vec<_> = names.find(Some(&name)).collect();
-            prop_assert_eq!(found, naive(reach, &patterns, &name));
+        let mut names = Names::new(Vec::new());
+        for pattern in &patterns {
+            names.add(pattern, pattern.clone()).unwrap();
         }
+        let found: Vec<_> = names.find(Some(&name)).collect();
+        prop_assert_eq!(found, naive(&patterns, &name));
     }
 
     #[test]
     fn any_text_finds_something(text in ".{0,300}") {
-        let mut names = Names::new(Reach::OneLabel, vec![None]);
+        let mut names = Names::new(vec![None]);
         let is_added = names.add(&text, Some(())).is_ok();
         let found = names.find(Some(&text)).next().unwrap();
         prop_assert_eq!(found.is_some(), is_added && !text.starts_with("*."));

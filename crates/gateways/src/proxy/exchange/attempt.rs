@@ -115,7 +115,8 @@ impl Exchange {
         (self.clock.since, self.clock.connected, self.clock.connect) = (now, now, None);
         let server = Arc::clone(&chosen.server);
         self.tries.chosen = Some(chosen);
-        let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
+        let ring = &mut tools.shell.ring;
+        let kept = may_be_kept.then(|| tools.links.take_kept(ring, &server, self.key)).flatten();
         let link = match kept {
             Some(kept) => Some(kept),
             None => tools.links.connect(&mut tools.shell.ring, &server, self.key),

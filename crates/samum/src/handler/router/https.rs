@@ -13,7 +13,7 @@ use crate::guard::Refusal;
 use crate::handler::{Found, Request};
 use crate::serving::{Destination, Serving, ToHttps};
 use config::route::RouteId;
-use config::site::{SiteId, without_port};
+use config::site::SiteId;
 use session::forwarded::Scheme;
 use session::network::Handshake;
 use session::reason::Reason;
@@ -113,7 +113,7 @@ fn challenge(request: &Request<'_>, serving: &Serving) -> Option<Box<str>> {
 /// sends the request again on another connection.
 fn is_misdirected(request: &Request<'_>) -> bool {
     let Some(handshake) = request.origin.handshake() else { return false };
-    match request.head.host().map(|host| str::from_utf8(without_port(host))) {
+    match request.head.host().map(str::from_utf8) {
         None => !handshake.permits(None),
         Some(Ok(host)) => !handshake.permits(Some(host)),
         // No site has such a host, and no handshake is for it.

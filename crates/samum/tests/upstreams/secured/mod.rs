@@ -18,12 +18,13 @@ use testkit::{Server, Tree, request};
 
 use self::origin::{CHUNKS, DOWNLOAD, Settings, download};
 use super::bodies::read_until;
+use super::passing_on;
 use crate::common::nginx::{Nginx, free_address};
 use crate::common::{
     SAMUM, SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, serve_config,
     tcp_address, wait_until,
 };
-use crate::tls::{Authority, Issued};
+use crate::tls::{Authority, Issued, put};
 
 type Versions = &'static [&'static SupportedProtocolVersion];
 const ONLY_13: Versions = &[&TLS13];
@@ -33,12 +34,8 @@ const ONLY_12: Versions = &[&TLS12];
 const PAST: (i32, u8, u8) = (1999, 12, 31);
 
 fn config(driver: &str, url: &str, keys: &str) -> String {
-    format!(
-        "[server]\nthreads = 1\ndriver = '{driver}'\n\
-         [[site]]\nlisten = ['127.0.0.1:0']\n\
-         [[site.route]]\npath = '/'\nproxy = '{url}'\n{keys}\n\
-         [[site.route]]\npath = '/metrics'\nmetrics = true\n"
-    )
+    let keys = format!("{keys}\n[[site.route]]\npath = '/metrics'\nmetrics = true\n");
+    passing_on(driver, url, &keys)
 }
 
 fn text(server: &Server, path: &str) -> String {
@@ -205,6 +202,61 @@ fn a_server_that_demands_a_certificate_gets_it() {
             expect_refused(&tree, driver, &origin.url(), TLS, &why);
             expect_refused(&tree, driver, &origin.url(), &keys("other"), &why);
         }
+    });
+}
+
+#[test]
+fn files_that_change_are_read_again_without_a_reload() {
+    on_both_drivers_at_once(|driver| {
+        let (tree, authority, other) = (Tree::new(), Authority::new(), Authority::new());
+        put(&tree, "ca.pem", &authority.pem());
+        other.issue(&["gateway.test"]).put(&tree, "gateway");
+        let issued = authority.issue(&["app.test"]);
+        let origin = Settings { clients: Some(&authority), ..Settings::new(&issued) };
+        let origin = origin.start();
+        let keys = "upstream-tls = { ca = 'ca.pem', name = 'app.test', certificate = 'gateway.pem', key = 'gateway.key' }";
+        let mut server = serve_config(&tree, &config(driver, &origin.url(), keys));
+        assert_eq!(ask(&server, "GET /").status, 502, "a certificate of another authority");
+        let becomes = |server: &Server, status: u16| {
+            let is = wait_until(SOON, || ask(server, "GET /").status == status);
+            assert!(is, "{status}: {:#?}", server.stderr());
+        };
+        let renewed = authority.issue(&["gateway.test"]);
+        renewed.put(&tree, "gateway");
+        becomes(&server, 200);
+        let said = "the files of `upstream-tls` of default/ were read again; servers are shown a certificate that expires on ";
+        assert!(server.wait_for_stderr(said, SOON).is_some(), "{:#?}", server.stderr());
+        // A pair that does not fit, and what is no certificate.
+        let kept = "the files of `upstream-tls` of default/ were not read again, and those before still count: ";
+        for (name, text, why) in [
+            (
+                "gateway.key",
+                other.issue(&["a"]).key,
+                "gateway.key: the private key does not belong to",
+            ),
+            ("ca.pem", "nothing".to_owned(), "ca.pem: the file has no certificate"),
+        ] {
+            put(&tree, name, &text);
+            let line = server.wait_for_stderr(why, SOON);
+            let line = line.unwrap_or_else(|| panic!("{why}: {:#?}", server.stderr()));
+            assert!(line.contains(kept), "{line}");
+            assert_eq!(ask(&server, "GET /").status, 200, "{why}");
+        }
+        renewed.put(&tree, "gateway");
+        // A connection that was kept under the authorities of before is not used again.
+        put(&tree, "ca.pem", &other.pem());
+        becomes(&server, 502);
+        put(&tree, "ca.pem", &authority.pem());
+        becomes(&server, 200);
+        // A reload of the same files keeps the server and its connection.
+        let connection = |text: &str| text.split(' ').nth(1).map(str::to_owned);
+        let before = connection(&text(&server, "/"));
+        server.signal(testkit::Signal::HUP).unwrap();
+        assert!(server.wait_for_stderr("loaded the configuration", SOON).is_some());
+        assert_eq!(connection(&text(&server, "/")), before);
+        // And the reloaded configuration is renewed, too.
+        put(&tree, "ca.pem", &other.pem());
+        becomes(&server, 502);
     });
 }
 
