@@ -86,10 +86,10 @@ fn every_strategy_delivers_every_byte() {
         random.fill(&mut body);
         fs::write(dir.path().join(i.to_string()), &body).unwrap();
         let (len, body) = (Some(size as u64), Some(Arc::from(body)));
-        targets.extend(vec![Target { path: format!("/{i}"), len, body }; 2]);
+        targets.extend(vec![Target { len, body, ..Target::new(format!("/{i}")) }; 2]);
     }
     let hot: Arc<[u8]> = vec![b'h'; HOT_BYTES].into();
-    targets.push(Target { path: "/hot".into(), len: Some(HOT_BYTES as u64), body: Some(hot) });
+    targets.push(Target { len: Some(HOT_BYTES as u64), body: Some(hot), ..Target::new("/hot") });
     let total: u64 = targets.iter().filter_map(|target| target.len).sum();
     for &strategy in Strategy::value_variants() {
         for i in 0..SIZES.len() {

@@ -43,7 +43,11 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         .iter()
         .map(|name| {
             let body: Arc<[u8]> = fs::read(site.root().join(name))?.into();
-            Ok(Target { len: Some(body.len() as u64), body: Some(body), path: format!("/{name}") })
+            Ok(Target {
+                len: Some(body.len() as u64),
+                body: Some(body),
+                ..Target::new(format!("/{name}"))
+            })
         })
         .collect::<Result<_, Fault>>()?;
     let total: u64 = targets.iter().filter_map(|target| target.len).sum();

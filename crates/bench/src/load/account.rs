@@ -7,6 +7,7 @@ use core::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::schedule::Nanos;
+use super::trace::Trace;
 use crate::spread::Value;
 
 /// The reasons why a request failed.
@@ -105,6 +106,8 @@ pub struct Account {
     /// Of the requests that left, the number that left more than [`LATE`] after they could have, though a
     /// connection was free. The generator is at fault then, not the server.
     pub sent_late: u64,
+    /// Each exchange of a load that is [traced](super::Plan::is_traced), in the window or not.
+    pub trace: Option<Trace>,
     failures: [u64; Failure::ALL.len()],
 }
 
@@ -133,6 +136,7 @@ impl Account {
             own_wait: Duration::ZERO,
             sent: 0,
             sent_late: 0,
+            trace: None,
             failures: Default::default(),
         }
     }
@@ -299,7 +303,7 @@ fn per_second(count: u64, window: Duration) -> f64 {
 }
 
 /// A duration in nanoseconds; longer ones count as 584 years.
-pub(super) fn nanos(duration: Duration) -> Nanos {
+pub(crate) fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -8,6 +8,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
@@ -21,6 +22,7 @@ use super::popularity::Popularity;
 use super::response::Parser;
 use super::schedule::{Arrival, Nanos, Schedule};
 use super::target::{begin_connect, connect};
+use super::trace::{Exchange, Trace};
 use super::{Plan, pin};
 use crate::interrupt;
 use crate::machine::read;
@@ -31,6 +33,8 @@ pub struct Watch {
     bytes: AtomicU64,
     enough: AtomicBool,
     stop: AtomicBool,
+    /// The targets of a traced load that were left and not yet taken; at most [`LEFT_MAX`].
+    left: Mutex<Vec<usize>>,
 }
 
 impl Watch {
@@ -39,6 +43,19 @@ impl Watch {
     pub fn bytes(&self) -> u64 {
         // The counter publishes no other memory.
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the targets that were left since the previous call.
+    #[must_use]
+    pub fn take_left(&self) -> Vec<usize> {
+        core::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add_left(&self, target: usize) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() < LEFT_MAX {
+            left.push(target);
+        }
     }
 
     /// Ends the window within [`NAP_MAX`]; requests in flight are waited for as at its regular end.
@@ -144,6 +161,9 @@ impl<'a> Engine<'a> {
         let request = |target: &super::Target| target.request(&plan.host, plan.keep_alive);
         let mut connections = Vec::new();
         connections.resize_with(plan.connections, Connection::default);
+        // The extreme case: meant to leave when the warm-up began, and sent in the last moment of the wait for responses.
+        let mut account = Account::new(plan.warmup + plan.duration + DRAIN + plan.timeout);
+        account.trace = plan.is_traced.then(|| Trace::new(plan.targets.len()));
         Ok(Self {
             plan,
             watch,
@@ -164,9 +184,7 @@ impl<'a> Engine<'a> {
             failures_in_row: 0,
             next_scan: 0,
             buffer: vec![0; BUFFER].into_boxed_slice(),
-            // The extreme case: meant to leave when the warm-up began, and sent in the last moment of the
-            // wait for responses.
-            account: Account::new(plan.warmup + plan.duration + DRAIN + plan.timeout),
+            account,
         })
     }
 
@@ -219,6 +237,8 @@ impl<'a> Engine<'a> {
             if let Some(request) = self.connections[i].request {
                 self.record(request, now, Account::gave_up);
                 self.account.fail(Failure::Unfinished);
+                let bytes = self.connections[i].parser.body_len();
+                self.trace(request, now, bytes, Some(Failure::Unfinished));
             }
         }
         // Requests of an open loop that found no connection are unanswered too; the first waited longest.
@@ -231,6 +251,10 @@ impl<'a> Engine<'a> {
                 self.waited(intended, now);
             }
             self.account.fail(Failure::Unfinished);
+            if let (Some(trace), Some(target)) = (&mut self.account.trace, self.popularity.draw()) {
+                let failure = Some(Failure::Unfinished);
+                trace.keep(Exchange { target, intended, ended: now, bytes: 0, failure });
+            }
         }
         Ok(())
     }
@@ -313,7 +337,7 @@ impl<'a> Engine<'a> {
         }
         match self.plan.arrival {
             Arrival::Closed => (!self.draining).then_some(now),
-            Arrival::Even(_) | Arrival::Poisson(_) => {
+            Arrival::Even(_) | Arrival::Poisson(_) | Arrival::Ramp(_) => {
                 self.schedule.take_due(now.min(self.window.1 - 1))
             }
         }
@@ -338,6 +362,9 @@ impl<'a> Engine<'a> {
         self.connections[i].request =
             Some(Request { target, intended, began, sent, has_begun: false });
         self.under_way += 1;
+        if let Some(trace) = &mut self.account.trace {
+            trace.began(target);
+        }
         if connected { self.event(i) } else { self.reconnect(i) }
     }
 
@@ -426,7 +453,8 @@ impl<'a> Engine<'a> {
         else {
             return Verdict::Waiting;
         };
-        let body = self.plan.targets[request.target].body.as_deref();
+        let target = &self.plan.targets[request.target];
+        let body = target.body.as_deref();
         let looks = body.is_some() || self.plan.copy;
         let mut counts_bytes = ByteCount {
             account: &mut self.account,
@@ -468,7 +496,11 @@ impl<'a> Engine<'a> {
                     at = at.saturating_add(bytes.len());
                 })
             };
-            counts_bytes.add(parser.body_len() - before);
+            let bytes = parser.body_len() - before;
+            counts_bytes.add(bytes);
+            if let Some(trace) = &mut counts_bytes.account.trace {
+                trace.received(nanos(self.start.elapsed()), target.group, bytes);
+            }
             match done {
                 Err(_) => return Verdict::Failed(Failure::Malformed),
                 Ok(_) if !same => return Verdict::Failed(Failure::Bytes),
@@ -495,8 +527,10 @@ impl<'a> Engine<'a> {
         if !(self.plan.keep_alive && parser.keep_alive()) {
             connection.socket = None;
         }
+        let bytes = connection.parser.body_len();
         connection.parser.reset();
         self.under_way -= 1;
+        self.trace(request, now, bytes, failure);
         if let Some(failure) = failure {
             return self.count_failure(i, failure);
         }
@@ -524,6 +558,15 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Keeps an exchange that has ended, if the load is traced.
+    fn trace(&mut self, request: Request, ended: Nanos, bytes: u64, failure: Option<Failure>) {
+        let Some(trace) = &mut self.account.trace else { return };
+        let Request { target, intended, .. } = request;
+        if trace.ended(Exchange { target, intended, ended, bytes, failure }) {
+            self.watch.add_left(target);
+        }
+    }
+
     /// Notes the wait of a request within the window, from the window's start if it began before, up to
     /// its end.
     fn waited(&mut self, intended: Nanos, now: Nanos) {
@@ -537,8 +580,10 @@ impl<'a> Engine<'a> {
         let connection = &mut self.connections[i];
         let Some(request) = connection.request.take() else { return Ok(()) };
         connection.socket = None;
+        let bytes = connection.parser.body_len();
         connection.parser.reset();
         self.under_way -= 1;
+        self.trace(request, now, bytes, Some(failure));
         if failure == Failure::Timeout {
             self.record(request, now, Account::gave_up);
         }
@@ -549,7 +594,8 @@ impl<'a> Engine<'a> {
         self.account.fail(failure);
         self.failures_in_row += 1;
         // Timeouts alone do not make a server unreachable: a slow server is a result.
-        if self.failures_in_row >= FAILURES_MAX && failure != Failure::Timeout {
+        let goes_on = failure == Failure::Timeout || self.plan.is_traced;
+        if self.failures_in_row >= FAILURES_MAX && !goes_on {
             let why = self.account.failures();
             let address = self.plan.address;
             return Err(Error::new(
@@ -603,7 +649,8 @@ fn is_closed(socket: &OwnedFd) -> bool {
     !matches!(recv(socket, &mut [0; 1], RecvFlags::PEEK), Err(Errno::AGAIN | Errno::INTR))
 }
 
-fn thread_cpu() -> Duration {
+/// The CPU time of this thread.
+pub(super) fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
@@ -639,6 +686,9 @@ pub const DRAIN: Duration = Duration::from_secs(2);
 
 /// The time for which a connection that has failed is not used.
 const REST: Duration = Duration::from_millis(10);
+
+/// The targets that [`Watch::take_left`] can take at once; further ones stay as they are.
+const LEFT_MAX: usize = 1_000_000;
 
 /// The number of failures in a row, none of them a timeout, that ends the load.
 pub const FAILURES_MAX: u32 = 1000;

@@ -5,7 +5,7 @@
 //!             │
 //!          engine             the shell: one thread, one epoll, N connections
 //!             │
-//!      response, account      pure: parsed responses, and their figures
+//!  response, account, trace  pure: parsed responses, and their figures
 //! ```
 //!
 //! A *closed loop* sends when the previous response has come, and finds the maximum. An *open loop* sends by the
@@ -35,12 +35,14 @@ pub mod response;
 pub mod schedule;
 pub mod slow;
 pub mod target;
+pub mod trace;
 
 pub use account::{Account, Failure};
 pub use engine::{Watch, run};
 pub use popularity::Order;
-pub use schedule::Arrival;
+pub use schedule::{Arrival, Ramp};
 pub use target::{Sources, Target, Url};
+pub use trace::Trace;
 
 /// The parameters of a load.
 #[derive(Clone, Debug)]
@@ -75,6 +77,9 @@ pub struct Plan {
     pub sources: Sources,
     /// The seed of random choices.
     pub seed: u64,
+    /// True if each exchange is kept ([`Account::trace`]). Such a load goes on even if every request fails, because that
+    /// is a result, too.
+    pub is_traced: bool,
 }
 
 impl Plan {
@@ -97,6 +102,7 @@ impl Plan {
             cpu: None,
             sources: Sources::Any,
             seed: 1,
+            is_traced: false,
         }
     }
 }
@@ -146,6 +152,13 @@ impl Background {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.watch.bytes()
+    }
+
+    /// Takes the targets that nobody requests any more, of a load that is [traced](Plan::is_traced): those whose last
+    /// exchange has ended since the previous call.
+    #[must_use]
+    pub fn take_left(&self) -> Vec<usize> {
+        self.watch.take_left()
     }
 
     /// Returns whether the load has ended.

@@ -4,12 +4,14 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{self, Error};
 use std::net::ToSocketAddrs as _;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+
+use crate::sys::socket::bind_without_port;
 
 /// `http://HOST[:PORT]/PATH`, with its address looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,13 +65,15 @@ pub struct Target {
     pub len: Option<u64>,
     /// The body, if every response is to be compared with it. The comparison costs CPU.
     pub body: Option<Arc<[u8]>>,
+    /// The group whose bytes a [`Trace`](super::Trace) adds up; below [`GROUPS`](super::trace::GROUPS).
+    pub group: usize,
 }
 
 impl Target {
     /// A file of unknown content.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), len: None, body: None }
+        Self { path: path.into(), len: None, body: None, group: 0 }
     }
 
     /// A request for the target, which keeps the connection or not.
@@ -128,7 +132,9 @@ pub fn begin_connect(address: SocketAddr, source: Option<Ipv4Addr>) -> io::Resul
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     if let Some(source) = source {
-        // The kernel finds a port that is free at this address.
+        // The kernel finds a port that is free at this address. It finds one when it connects: only then are ports
+        // usable whose last connection to the same server has ended.
+        bind_without_port(socket.as_fd())?;
         rustix::net::bind(&socket, &SocketAddr::from((source, 0)))?;
     }
     match rustix::net::connect(&socket, &address) {

@@ -11,7 +11,7 @@ use server::{Behaviour, Server};
 const BODY: &[u8] = b"a body of some bytes";
 
 fn target() -> Target {
-    Target { path: "/".into(), len: Some(BODY.len() as u64), body: Some(BODY.into()) }
+    Target { len: Some(BODY.len() as u64), body: Some(BODY.into()), ..Target::new("/") }
 }
 
 fn plan(server: &Server) -> Plan {
