@@ -35,6 +35,7 @@ pub mod load;
 pub mod machine;
 pub mod origin;
 pub mod os;
+pub mod permutation;
 pub mod plot;
 pub mod processes;
 pub mod readme;

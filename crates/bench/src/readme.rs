@@ -2,11 +2,12 @@
 //!
 //! A table shows how servers differ, so it leaves out equal results. Every cell is the median of the rounds, followed
 //! by the least and the greatest. A cell is *ranked* when its rounds differ enough from those of the server that its
-//! row is compared with ([`is_ranked_against`]); other cells are marked. A column or a row without ranked cells is left
+//! row is compared with ([`are_ranked`]); other cells are marked. A column or a row without ranked cells is left
 //! out, and named below the table. It stays if the question is the cost of something, because "nothing that could be
-//! measured" is a result, too. A closed loop has no latencies.
+//! measured" is a result, too. A table of too few rounds for any ranking says so and keeps all of its cells. A closed
+//! loop has no latencies.
 //!
-//! [`is_ranked_against`]: crate::spread::Spread::is_ranked_against
+//! [`are_ranked`]: crate::spread::are_ranked
 
 mod aims;
 mod comparison;

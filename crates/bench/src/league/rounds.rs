@@ -1,10 +1,9 @@
-//! The same figures of several rounds: their medians and spread, and the figures that vary too much for
-//! a ranking. Pure.
+//! The same figures of several rounds: their medians and spread, and the figures that vary much. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::run::Run;
-use crate::spread::{Spread, Value};
+use crate::spread::{Spread, Value, are_ranked};
 use crate::unit::NOTHING;
 use crate::{Recorder, Unit, stats};
 
@@ -82,6 +81,12 @@ impl Rounds {
         self.spread(server, what).map_or_else(|| NOTHING.to_owned(), |spread| spread.show(show))
     }
 
+    /// Returns whether the rounds show which of two servers has the greater figure ([`are_ranked`]).
+    #[must_use]
+    pub fn are_ranked(&self, a: &str, b: &str, what: &str) -> bool {
+        are_ranked(self.of(a, what), self.of(b, what))
+    }
+
     /// A sentence about the figures that varied by more than [`SPREAD_MAX`] between rounds; None if
     /// there are none.
     #[must_use]
@@ -98,12 +103,8 @@ impl Rounds {
             })
             .collect();
         let limit = 100.0 * SPREAD_MAX;
-        (!noisy.is_empty()).then(|| {
-            format!(
-                "too noisy to rank by: rounds differ by more than {limit:.0} % ({})",
-                noisy.join("; ")
-            )
-        })
+        (!noisy.is_empty())
+            .then(|| format!("rounds differ by more than {limit:.0} % ({})", noisy.join("; ")))
     }
 
     /// The figures of each round, divided by those of another server in the same round.
@@ -123,7 +124,9 @@ impl Rounds {
         self.of(server, what).iter().map(|value| value.number)
     }
 
-    fn of(&self, server: &str, what: &str) -> &[Value] {
+    /// The values of all rounds; empty without any.
+    #[must_use]
+    pub fn of(&self, server: &str, what: &str) -> &[Value] {
         let key = (server.to_owned(), what.to_owned());
         self.values.get(&key).map_or(&[], Vec::as_slice)
     }

@@ -15,6 +15,7 @@ use crate::league::{
     asleep, cold, crawler, disk, dns, films, hung, mixed, wire, wire_cold, wire_idle,
 };
 use crate::run::Table;
+use crate::spread::are_ranked;
 use crate::summary;
 use crate::unit::Limit::{self, AtLeast, AtMost};
 
@@ -94,8 +95,8 @@ impl Aim {
     /// In front of ratios of what rounds cannot rank.
     fn mark(&self, rounds: &Rounds) -> &'static str {
         let Some(to) = &self.to else { return "" };
-        let spread = |(server, what): &(&str, String)| rounds.spread(server, what);
-        let ranked = spread(&self.of).zip(spread(to)).is_some_and(|(a, b)| a.is_ranked_against(&b));
+        let of = |(server, what): &(&str, String)| rounds.of(server, what);
+        let ranked = are_ranked(of(&self.of), of(to));
         if ranked { "" } else { "≈ " }
     }
 }
@@ -112,7 +113,8 @@ pub(super) fn table(runs: &[Kept<'_>]) -> String {
     }
     let head = ["what", "compared", "measured", "aim", "run"].map(str::to_owned).to_vec();
     let table = summary::table(&Table { title: String::new(), head, rows });
-    let about = "Ratios are of medians, in one run. ≈: rounds of the two overlap, so their order is not known.";
+    let about = "Ratios are of medians, in one run. ≈: not ranked, because there are fewer than ten rounds, \
+                 or a permutation test does not tell them from chance.";
     let _ = write!(text, "\n**Aims.** {about}{}\n\n{table}", clients(runs));
     text
 }
@@ -412,7 +414,9 @@ mod tests {
     fn rounds() -> Rounds {
         let mut rounds = Rounds::default();
         for (server, values) in [("a", [1.0, 2.0, 3.0]), ("b", [8.0, 10.0, 12.0])] {
-            values.into_iter().for_each(|value| rounds.add(server, "CPU", value));
+            for value in values.into_iter().cycle().take(12) {
+                rounds.add(server, "CPU", value);
+            }
         }
         rounds
     }

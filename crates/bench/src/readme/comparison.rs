@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use super::show::Show;
 use crate::league::rounds::Rounds;
-use crate::spread::Spread;
+use crate::spread::{ROUNDS_MIN, Spread, Value, are_ranked};
 use crate::summary;
 use crate::unit::NOTHING;
 
@@ -49,39 +49,61 @@ pub(super) struct Row {
 
 impl Comparison {
     fn spread(&self, row: &Row, column: &Column) -> Option<Spread> {
-        self.spread_of(&row.server, row, column)
+        Spread::of(Self::rounds(&row.server, row, column))
     }
 
-    /// The figures of any server at the size of a row.
-    fn spread_of(&self, server: &str, row: &Row, column: &Column) -> Option<Spread> {
+    /// The rounds of any server at the size of a row.
+    fn rounds<'a>(server: &str, row: &Row, column: &'a Column) -> &'a [Value] {
         match &row.size {
-            Some(size) => column.rounds.spread(server, &at_size(&column.what, size)),
-            None => column.rounds.spread(server, &column.what),
+            Some(size) => column.rounds.of(server, &at_size(&column.what, size)),
+            None => column.rounds.of(server, &column.what),
         }
     }
 
+    /// The rounds of a cell, and of the server that its row is compared with.
+    fn both<'a>(row: &Row, column: &'a Column) -> Option<[&'a [Value]; 2]> {
+        let reference = row.reference.as_ref()?;
+        Some([&row.server, reference].map(|server| Self::rounds(server, row, column)))
+    }
+
     /// Tells whether a cell says something about its server and the one it is compared with.
-    fn is_ranked(&self, row: &Row, column: &Column) -> bool {
-        let Some(reference) = &row.reference else { return false };
-        let both = (self.spread(row, column), self.spread_of(reference, row, column));
-        matches!(both, (Some(one), Some(other)) if one.is_ranked_against(&other))
+    fn is_ranked(row: &Row, column: &Column) -> bool {
+        Self::both(row, column).is_some_and(|[one, other]| are_ranked(one, other))
+    }
+
+    /// Tells whether a cell has rounds enough for a ranking.
+    fn is_rankable(&self) -> bool {
+        let cells =
+            self.rows.iter().flat_map(|row| self.columns.iter().map(move |column| (row, column)));
+        let mut both = cells.filter_map(|(row, column)| Self::both(row, column));
+        both.any(|both| both.iter().all(|rounds| rounds.len() >= ROUNDS_MIN))
     }
 
     fn cell(&self, row: &Row, column: &Column) -> String {
         let Some(spread) = self.spread(row, column) else { return NOTHING.to_owned() };
         let shown = spread.show(column.show);
-        let is_marked = row.reference.is_some() && !self.is_ranked(row, column) && shown != NOTHING;
-        if is_marked { format!("{MARK} {shown}") } else { shown }
+        let is_unranked = row.reference.is_some() && !Self::is_ranked(row, column);
+        if is_unranked && self.is_rankable() && shown != NOTHING {
+            format!("{MARK} {shown}")
+        } else {
+            shown
+        }
     }
 
-    /// The heading, the table and its remarks; empty if nothing is ranked.
+    /// The heading, the table and its remarks; empty if nothing is ranked that could be, and if nothing is compared.
     pub(super) fn markdown(&self) -> String {
+        let is_rankable = self.is_rankable();
+        // With too few rounds for any ranking, all that has been measured of both servers counts.
+        let counts = |row: &Row, column: &Column| match is_rankable {
+            true => Self::is_ranked(row, column),
+            false => Self::both(row, column)
+                .is_some_and(|both| both.iter().all(|rounds| !rounds.is_empty())),
+        };
         let measured = |column: &&Column| {
             self.rows.iter().any(|row| self.spread(row, column).is_some_and(is_a_number))
         };
-        let shows = |column: &&Column| {
-            self.keeps_all || self.rows.iter().any(|row| self.is_ranked(row, column))
-        };
+        let shows =
+            |column: &&Column| self.keeps_all || self.rows.iter().any(|row| counts(row, column));
         let measured: Vec<&Column> = self.columns.iter().filter(measured).collect();
         let (columns, left_out): (Vec<&Column>, Vec<&Column>) =
             measured.into_iter().partition(shows);
@@ -90,14 +112,14 @@ impl Comparison {
             return text;
         }
         let is_shown = |row: &&Row| {
-            let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
-            // A server stays if a ranked server is compared with it.
+            let has_cell = columns.iter().any(|column| counts(row, column));
+            // A server stays if such a server is compared with it.
             let is_needed = self.rows.iter().any(|other| {
                 other.reference.as_ref() == Some(&row.server)
                     && other.size == row.size
-                    && columns.iter().any(|column| self.is_ranked(other, column))
+                    && columns.iter().any(|column| counts(other, column))
             });
-            self.keeps_all || is_ranked || is_needed
+            self.keeps_all || has_cell || is_needed
         };
         let rows: Vec<_> = self.rows.iter().filter(is_shown).collect();
         let of = |row: &&Row| {
@@ -120,6 +142,10 @@ impl Comparison {
         let (least, most) = rounds.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
         let rounds = if least == most { most.to_string() } else { format!("{least} to {most}") };
         let _ = write!(text, "{rounds} rounds: median (least–greatest).");
+        let is_compared = rows.iter().any(|row| row.reference.is_some());
+        if is_compared && !is_rankable {
+            let _ = write!(text, " Nothing is ranked by fewer than {ROUNDS_MIN} rounds.");
+        }
         let is_marked =
             |row: &&&_| columns.iter().any(|column| self.cell(row, column).starts_with(MARK));
         if rows.iter().any(|row| is_marked(&row)) {
@@ -136,11 +162,11 @@ impl Comparison {
         let missing: Vec<&str> = missing.map(|row| &row.server[..]).collect();
         let left_out = left_out.iter().map(|column| &column.title[..]);
         let unranked: Vec<&str> = missing.into_iter().chain(left_out).collect();
-        if !unranked.is_empty() {
+        if is_rankable && !unranked.is_empty() {
             let unranked = unranked.join("; ");
             let _ = write!(
                 text,
-                " Not shown, because the results of their rounds overlap too much with others: {unranked}."
+                " Not shown, because a permutation test does not tell their rounds from others: {unranked}."
             );
         }
         for note in &self.notes {
@@ -163,7 +189,7 @@ impl Comparison {
             _ if is_preloaded => "those of the server without the library".to_owned(),
             _ => format!("those of {}", references.join(" and ")),
         };
-        format!("the difference from {whom} is too small for a ranking.")
+        format!("a permutation test does not tell the rounds from {whom}.")
     }
 }
 
@@ -193,9 +219,14 @@ mod tests {
     /// A comparison of servers with "a", from their rounds of one figure, and of another that is the same
     /// for all.
     fn comparison(servers: &[(&str, [f64; 3])]) -> Comparison {
+        comparison_of(servers, 4)
+    }
+
+    /// Each server has its values so many times.
+    fn comparison_of(servers: &[(&str, [f64; 3])], times: usize) -> Comparison {
         let mut rounds = Rounds::default();
         for (server, values) in servers {
-            for value in values {
+            for value in values.iter().cycle().take(times * values.len()) {
                 rounds.add(server, "speed", *value);
                 rounds.add(server, "same", 7.0);
             }
@@ -225,8 +256,8 @@ mod tests {
         let want =
             ["| server | the speed |", "| --- | --: |", "| b | 11 (10–12) |", "| a | 4 (3–5) |"];
         assert_eq!(rows, want);
-        let below = "3 rounds: median (least–greatest). Not shown, because the results of their rounds overlap too \
-                     much with others: c; the same. Run: [`docs/run`](docs/run/summary.md).\n";
+        let below = "12 rounds: median (least–greatest). Not shown, because a permutation test does not tell their \
+                     rounds from others: c; the same. Run: [`docs/run`](docs/run/summary.md).\n";
         assert!(text.ends_with(below), "{text}");
         assert_eq!(comparison(&servers[1..]).markdown(), "", "no difference, no table");
     }
@@ -240,8 +271,23 @@ mod tests {
         {
             assert!(text.contains(row), "{text}");
         }
-        assert!(text.contains("≈: the difference from a's is too small for a ranking."), "{text}");
+        assert!(
+            text.contains("≈: a permutation test does not tell the rounds from a's."),
+            "{text}"
+        );
         assert!(text.contains("| --- | --: | --: |"), "numbers all the same: {text}");
+    }
+
+    #[test]
+    fn a_table_of_few_rounds_keeps_all_and_ranks_nothing() {
+        let servers = [("b", [10.0, 11.0, 12.0]), ("c", [2.0, 4.0, 6.0]), ("a", [3.0, 4.0, 5.0])];
+        let text = comparison_of(&servers, 3).markdown();
+        for row in ["| b | 11 (10–12) | 7 (7–7) |", "| c | 4 (2–6) | 7 (7–7) |"] {
+            assert!(text.contains(row), "{text}");
+        }
+        let below =
+            "9 rounds: median (least–greatest). Nothing is ranked by fewer than 10 rounds. Run";
+        assert!(text.contains(below) && !text.contains(MARK), "{text}");
     }
 
     #[test]
@@ -249,7 +295,7 @@ mod tests {
         let mut comparison = comparison(&[("b", [9.0; 3]), ("a", [8.0; 3])]);
         for (server, size, value) in [("b", "8 KiB", 5.0), ("a", "8 KiB", 2.0), ("a", "1 MiB", 7.0)]
         {
-            for _ in 0..3 {
+            for _ in 0..12 {
                 comparison.columns[0].rounds.add(server, &at_size("speed", size), value);
             }
         }
@@ -272,10 +318,10 @@ mod tests {
     #[test]
     fn what_was_cut_off_is_said() {
         let mut comparison = comparison(&[("b", [10.0, 11.0, 12.0]), ("a", [3.0, 4.0, 5.0])]);
-        let stalled = crate::spread::Value { number: 13.0, at_least: true };
+        let stalled = Value { number: 13.0, at_least: true };
         comparison.columns[0].rounds.add("b", "speed", stalled);
         let text = comparison.markdown();
         assert!(text.contains("(10–≥ 13) |"), "{text}");
-        assert!(text.contains("3 to 4 rounds") && text.contains("≥: requests"), "{text}");
+        assert!(text.contains("12 to 13 rounds") && text.contains("≥: requests"), "{text}");
     }
 }

@@ -1,11 +1,27 @@
 //! The notes below a table: they say whether clients copied, which servers met the limit of the load generator, and why
 //! a run should be repeated.
 
-use super::comparison::PRELOADED;
+use super::comparison::{PRELOADED, Row};
 use super::{Kept, find};
+use crate::league::peers::ORIGIN;
 use crate::league::wire;
 use crate::load;
 use crate::run::{Ran, Run};
+
+/// The notes below a table with these rows: of its clients, of limits of the load generator, of versions, and of doubts.
+pub(super) fn notes(run: &Run, ran: &Ran, rows: &[Row]) -> Vec<String> {
+    let first = receives(run, &ran.about.name).into_iter().chain(limits(ran));
+    first.chain(versions(run, names(rows))).chain(doubts(run)).collect()
+}
+
+/// As [`notes`], for a table of CPU alone, which a load generator at its limit does not change.
+pub(super) fn notes_of_cpu(run: &Run, test: &str, rows: &[Row]) -> Vec<String> {
+    receives(run, test).into_iter().chain(versions(run, names(rows))).chain(doubts(run)).collect()
+}
+
+fn names(rows: &[Row]) -> impl Iterator<Item = &str> {
+    rows.iter().map(|row| &row.server[..])
+}
 
 /// Why a run should be made again before anybody believes it.
 pub(super) fn doubts(run: &Run) -> Option<String> {
@@ -51,21 +67,62 @@ pub(super) fn copies(run: &Run, test: &str) -> Option<bool> {
 }
 
 /// Tests in which `--copy` decides.
-pub(super) const BY_OPTION: [&str; 9] =
-    ["warm", wire::KEPT, wire::CLOSED, "cold", "mixed", "hung", "proxied", "fastcgi", "includes"];
+pub(super) const BY_OPTION: [&str; 9] = [
+    "warm",
+    wire::KEPT,
+    wire::CLOSED,
+    "cold",
+    "mixed",
+    "hung",
+    "proxied",
+    "fastcgi",
+    "includes",
+];
 
 /// Tests in which the client never copies.
 pub(super) const NEVER_COPIED: [&str; 5] =
     ["disk", "download", "asleep", "wire-cold", "proxied-slow"];
 
+/// The versions of these servers, as a run has noted them: each program once. None if the run has noted none.
+pub(super) fn versions<'a>(
+    run: &Run,
+    servers: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    let mut all = Vec::new();
+    for server in servers {
+        let said = run.meta.versions.iter().find(|(name, _)| name == server);
+        let Some(version) = said.and_then(|(_, said)| number(said)) else { continue };
+        // Servers that differ only in their settings have a common beginning.
+        let program = match server.split('-').next() {
+            Some(ORIGIN) => "nginx",
+            program => program.unwrap_or(server),
+        };
+        let version = format!("{program} {version}");
+        if !all.contains(&version) {
+            all.push(version);
+        }
+    }
+    (!all.is_empty()).then(|| format!("Versions: {}.", all.join(", ")))
+}
+
+/// The version in the words with which a program shows it: `1.22.1` in `nginx version: nginx/1.22.1`.
+fn number(said: &str) -> Option<&str> {
+    let words = said.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
+    let mut words = words.map(|word| word.trim_start_matches('v'));
+    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+}
+
 /// Names the figures that the load generator limited, not the server, by the remarks of the test's table.
 pub(super) fn limits(ran: &Ran) -> Option<String> {
+    let rows = ran.tables.iter().flat_map(|table| &table.rows);
+    let of_rows = rows.filter_map(|row| Some((&row.first()?[..], &row.last()?[..])));
+    // Tests without remarks in their tables have notes.
+    let of_notes = ran.notes.iter().filter_map(|note| note.split_once(": "));
     let mut names = Vec::new();
-    for row in ran.tables.iter().flat_map(|table| &table.rows) {
-        let (Some(name), Some(remarks)) = (row.first(), row.last()) else { continue };
+    for (name, said) in of_rows.chain(of_notes) {
         let is_shown = !name.ends_with(PRELOADED) && name != "floor";
-        if remarks.contains("the load generator used") && is_shown && !names.contains(name) {
-            names.push(name.clone());
+        if said.contains("the load generator used") && is_shown && !names.contains(&name) {
+            names.push(name);
         }
     }
     (!names.is_empty()).then(|| {
@@ -122,6 +179,37 @@ mod tests {
         // In these tests the generator never copies, with any command.
         assert_eq!(receives(&run_of(&["--copy"]), "download").unwrap(), discards);
         assert_eq!(receives(&run_of(&["--copy"]), "idle"), None);
+    }
+
+    #[test]
+    fn versions_are_shown_once_for_each_program() {
+        for (said, version) in [
+            ("nginx version: nginx/1.22.1", Some("1.22.1")),
+            ("h2o version 2.2.5", Some("2.2.5")),
+            ("lighttpd/1.4.69 (ssl) - a light and fast webserver", Some("1.4.69")),
+            ("v2.10.2", Some("2.10.2")),
+            (
+                "HAProxy version 2.6.12-1+deb12u3 2025/10/03 - https://haproxy.org/",
+                Some("2.6.12-1+deb12u3"),
+            ),
+            ("samum 0.5.0", Some("0.5.0")),
+            ("no number", None),
+        ] {
+            assert_eq!(number(said), version);
+        }
+        let mut run = run_of(&[]);
+        let version = |name: &str, said: &str| (name.to_owned(), said.to_owned());
+        run.meta.versions = vec![
+            version("nginx", "nginx version: nginx/1.22.1"),
+            version("nginx-aio", "nginx version: nginx/1.22.1"),
+            version("samum", "samum 0.5.0"),
+        ];
+        let of = |names: &[&str]| versions(&run, names.iter().copied());
+        assert_eq!(
+            of(&["nginx", "nginx-aio", "floor", "samum"]).unwrap(),
+            "Versions: nginx 1.22.1, samum 0.5.0."
+        );
+        assert_eq!(of(&["floor"]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The tables of the preload library.
 
 use super::comparison::{Column, Comparison, Figure, PRELOADED, Row, row};
-use super::notes::{doubts, received, receives};
+use super::notes::{doubts, notes_of_cpu, received, versions};
 use super::show::{megabytes, thousands, time, whole};
 use super::tables::warm_columns;
 use super::{Kept, find};
@@ -47,8 +47,13 @@ pub(super) fn tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
     }
     dirs.dedup();
     let of_these = runs.iter().filter(|kept| dirs.iter().any(|dir| dir == kept.dir));
+    let rows_of_both = rows();
+    let names = || rows_of_both.iter().map(|row| &row.server[..]);
+    let versions = of_these.clone().filter_map(|kept| versions(kept.run, names()));
+    let versions = versions.collect::<std::collections::BTreeSet<_>>();
     let notes = received(runs, ["cold", "mixed"])
         .into_iter()
+        .chain(versions)
         .chain(of_these.filter_map(|kept| doubts(kept.run)))
         .collect();
     let brings = Comparison {
@@ -69,7 +74,7 @@ pub(super) fn tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns: warm_columns(kept.run),
         rows: rows(),
         keeps_all: true,
-        notes: receives(kept.run, "warm").into_iter().chain(doubts(kept.run)).collect(),
+        notes: notes_of_cpu(kept.run, "warm", &rows()),
     });
     core::iter::once(brings).chain(costs).collect()
 }

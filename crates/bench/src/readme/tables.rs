@@ -1,7 +1,7 @@
 //! The tables of servers, of gateways, and of the stack: the tests and figures that each has.
 
 use super::comparison::{Column, Comparison, Figure, PRELOADED, Row, at_size, row};
-use super::notes::{doubts, limits, receives, setup};
+use super::notes::{notes, notes_of_cpu, setup};
 use super::show::{
     Show, bytes, hundredths, mebibytes, megabytes, microseconds, milliseconds,
     precise_microseconds, thousands, time, whole, whole_megabytes, whole_microseconds,
@@ -50,18 +50,15 @@ fn servers(
         what: what.to_owned(),
         show,
     };
+    let rows = rows(&rounds);
     Some(Comparison {
         title: title.to_owned(),
         about: about(ran),
         dirs: vec![kept.dir.to_owned()],
         columns: columns.iter().map(column).collect(),
-        rows: rows(&rounds),
         keeps_all: false,
-        notes: receives(kept.run, test)
-            .into_iter()
-            .chain(limits(ran))
-            .chain(doubts(kept.run))
-            .collect(),
+        notes: notes(kept.run, ran, &rows),
+        rows,
     })
 }
 
@@ -108,9 +105,10 @@ fn warm_table(runs: &[Kept<'_>]) -> Option<Comparison> {
         columns: warm_columns(kept.run),
         rows: Vec::new(),
         keeps_all: false,
-        notes: receives(kept.run, "warm").into_iter().chain(doubts(kept.run)).collect(),
+        notes: Vec::new(),
     };
     comparison.rows = rows(&comparison.columns.first()?.rounds);
+    comparison.notes = notes_of_cpu(kept.run, "warm", &comparison.rows);
     Some(comparison)
 }
 
@@ -195,18 +193,15 @@ fn by_size(
     };
     let (_, first, _) = figures.first()?;
     let sizes = sizes(kept.run, test, first);
+    let rows: Vec<Row> = sizes.iter().flat_map(|&size| rows(&rounds, &bytes(size))).collect();
     Some(Comparison {
         title: title.to_owned(),
         about: about.to_owned(),
         dirs: vec![kept.dir.to_owned()],
         columns: figures.iter().map(column).collect(),
-        rows: sizes.iter().flat_map(|&size| rows(&rounds, &bytes(size))).collect(),
         keeps_all: true,
-        notes: receives(kept.run, test)
-            .into_iter()
-            .chain(limits(ran))
-            .chain(doubts(kept.run))
-            .collect(),
+        notes: notes(kept.run, ran, &rows),
+        rows,
     })
 }
 

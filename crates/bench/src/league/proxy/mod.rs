@@ -73,13 +73,9 @@ impl<'a> Stage<'a> {
 
 /// The ratio of a server's median to another one's; in parentheses if the rounds do not rank them.
 fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
-    let (Some(ours), Some(theirs)) = (rounds.spread(server, what), rounds.spread(other, what))
-    else {
-        return NOTHING.to_owned();
-    };
-    let ratio = ours.median.number / theirs.median.number;
+    let ratio = rounds.median(server, what) / rounds.median(other, what);
     match ratio.is_finite() {
-        true if server == other || ours.is_ranked_against(&theirs) => format!("{ratio:.2}"),
+        true if server == other || rounds.are_ranked(server, other, what) => format!("{ratio:.2}"),
         true => format!("({ratio:.2})"),
         false => NOTHING.to_owned(),
     }
@@ -98,13 +94,13 @@ mod tests {
     #[test]
     fn ratios_say_if_they_rank() {
         let mut rounds = Rounds::default();
-        for value in [10.0, 11.0, 12.0] {
+        for value in (0..10).map(|nth| 10.0 + 0.2 * f64::from(nth)) {
             rounds.add("a", "x", value);
             rounds.add("b", "x", 2.0 * value);
-            rounds.add("c", "x", value + 1.0);
+            rounds.add("c", "x", value + 0.1);
         }
         assert_eq!(ratio(&rounds, "a", "b", "x"), "0.50");
-        assert_eq!(ratio(&rounds, "c", "a", "x"), "(1.09)");
+        assert_eq!(ratio(&rounds, "c", "a", "x"), "(1.01)");
         assert_eq!(ratio(&rounds, "a", "a", "x"), "1.00");
         assert_eq!(ratio(&rounds, "a", "d", "x"), "–");
     }
