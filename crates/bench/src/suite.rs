@@ -131,6 +131,17 @@ impl Test {
         self.about.better.push((series.to_owned(), better));
         self
     }
+    /// Adds what is to be said after the measurement, however it ends.
+    #[must_use]
+    pub fn then(mut self, after: impl Fn(&mut Recorder<'_>) + 'static) -> Self {
+        let mut body = self.body;
+        self.body = Box::new(move |recorder: &mut Recorder<'_>| {
+            let result = body(recorder);
+            after(recorder);
+            result
+        });
+        self
+    }
     /// The description of the test.
     #[must_use]
     pub fn about(&self) -> &Description {

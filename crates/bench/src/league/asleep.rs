@@ -63,7 +63,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let peers = league.only.clone().unwrap_or_else(|| vec![METERED.to_owned()]);
     let _accounting = Accounting::enable().map_err(Fault::Skip)?;
     for round in 1..=recorder.steps() {
-        for name in &peers {
+        for name in league.turns.of(peers.len(), round).into_iter().map(|index| &peers[index]) {
             if recorder.is_stopped() || dropped.has(name) {
                 continue;
             }
@@ -101,7 +101,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let turn = longest_turn(&server);
             let latency = requests.close().map_err(Fault::from);
             let (latency, account) = match (latency, measured) {
-                (Ok(latency), Ok(measured)) => (latency, measured.account),
+                (Ok(latency), Ok(measured)) => {
+                    league.limits.add(name, latency.bottleneck());
+                    (latency, measured.account)
+                }
                 (Err(fault), _) | (_, Err(fault)) => {
                     dropped.add(recorder, name, round, fault);
                     continue;

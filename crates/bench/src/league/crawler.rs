@@ -13,7 +13,7 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
-use super::{Dropped, League, in_turn};
+use super::{Dropped, League};
 use crate::load::popularity::Popularity;
 use crate::load::{Order, Plan, Target};
 use crate::run::Table;
@@ -72,8 +72,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
     let total = recorder.steps() * peers.len();
-    let turns = (0..recorder.steps())
-        .flat_map(|round| in_turn(peers.len(), round).map(move |index| (round + 1, index)));
+    let turns = (0..recorder.steps()).flat_map(|round| {
+        league.turns.of(peers.len(), round).into_iter().map(move |index| (round + 1, index))
+    });
     for (nth, (round, index)) in turns.enumerate() {
         let peer = &peers[index];
         if recorder.is_stopped() {

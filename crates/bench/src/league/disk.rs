@@ -15,7 +15,7 @@ use super::peers::Peer;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
-use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::unit::{Limit, NOTHING};
@@ -128,7 +128,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
     let total = recorder.steps() * peers.len();
-    let turns = (0..recorder.steps()).flat_map(|round| in_turn(peers.len(), round));
+    let turns = (0..recorder.steps()).flat_map(|round| league.turns.of(peers.len(), round));
     for (nth, index) in turns.enumerate() {
         if recorder.is_stopped() {
             break;

@@ -13,7 +13,7 @@ use super::network::Network;
 use super::peers::DNS;
 use super::rounds::Rounds;
 use super::server::{Host, Server};
-use super::{Dropped, League, in_turn};
+use super::{Dropped, League};
 use crate::load::questions::{Answered, Questions};
 use crate::machine::{busy, interrupts};
 use crate::run::{Figure, Table};
@@ -65,7 +65,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
     let total = recorder.steps() * servers.len();
-    let turns = (0..recorder.steps()).flat_map(|round| in_turn(servers.len(), round));
+    let turns = (0..recorder.steps()).flat_map(|round| league.turns.of(servers.len(), round));
     for (nth, index) in turns.enumerate() {
         if recorder.is_stopped() {
             break;
@@ -152,6 +152,7 @@ fn measure(
     let between = || interrupts(cpu) + interrupts(client_cpu);
     let before = (busy(cpu), server.user_time(), between());
     let answered = load(league.length)?;
+    league.limits.add(server.name(), answered.bottleneck());
     let after = (busy(cpu), server.user_time(), between());
     let answers = float(answered.answers);
     let each = |time: Duration| time.as_secs_f64() * 1e9 / answers;

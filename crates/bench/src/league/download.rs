@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
-use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League};
 use crate::http::figures::remarks;
 use crate::load::{Account, pin};
 use crate::run::{Figure, Table};
@@ -68,7 +68,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             };
             rounds.record(recorder, READ, speed, Unit::BytesPerSecond, x, rate);
         }
-        for (nth, index) in in_turn(league.peers.len(), round).enumerate() {
+        for (nth, index) in league.turns.of(league.peers.len(), round).into_iter().enumerate() {
             let peer = &league.peers[index];
             for (speed, cpu, files) in kinds {
                 if recorder.is_stopped() {

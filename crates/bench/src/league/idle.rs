@@ -10,7 +10,7 @@ use std::thread;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
-use super::{Dropped, League, in_turn};
+use super::{Dropped, League};
 use crate::http::crowd::{Crowd, End, QUICK_LIMIT};
 use crate::load::{Sources, Target};
 use crate::machine;
@@ -41,8 +41,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut remarks = BTreeMap::<&str, Vec<String>>::new();
     let mut dropped = Dropped::default();
-    let turns = (0..league.rounds)
-        .flat_map(|round| in_turn(league.peers.len(), round).map(move |index| (round, index)));
+    let turns = (0..league.rounds).flat_map(|round| {
+        league.turns.of(league.peers.len(), round).into_iter().map(move |index| (round, index))
+    });
     for (nth, (round, index)) in turns.enumerate() {
         if recorder.is_stopped() {
             break;

@@ -1,6 +1,6 @@
 //! `samum-bench league`: file servers side by side, in one run, on one machine.
 //!
-//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, C B A, ...) and medians count.
+//! The server runs on one CPU, the load generator on another. Servers take turns in random order and medians count.
 //! So a drift of the machine's speed, and the state that one server leaves to the next, affects all of them. A server's
 //! CPU time is the time of all its threads, with the kernel's work for it. On a shared machine CPU time is steadier
 //! than requests per second. Every server's bytes are compared with the files first.
@@ -32,13 +32,16 @@
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::args::{Tests, rate, seconds};
 use crate::http::figures::remarks;
+use crate::load::account::Bottleneck;
 use crate::load::{self, Account, Background, Failure, Order, Plan, Target};
 use crate::run::Table;
+use crate::spread::ROUNDS_MIN;
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, interrupt, machine};
 
@@ -61,6 +64,7 @@ pub mod server;
 pub mod site;
 pub mod sizes;
 pub mod throttle;
+pub mod turns;
 pub mod warm;
 pub mod wire;
 pub mod wire_cold;
@@ -71,6 +75,7 @@ use rounds::Rounds;
 use server::{Absent, Host, Server};
 use site::Site;
 use throttle::Throttle;
+use turns::Turns;
 
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
@@ -89,7 +94,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, crawler, hung, the wires, dns, fastcgi, includes and stalled 5, quick 1]
+    /// Rounds in which the servers take turns [default: 10, idle 3, quick 1]; fewer than 10 rank nothing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -170,6 +175,8 @@ pub struct League {
     server_cpu: Option<usize>,
     client_cpu: Option<usize>,
     silent: Silent,
+    turns: Turns,
+    limits: Limits,
 }
 
 /// The tests of a league, in the order of the table above.
@@ -232,34 +239,44 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
         client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
         silent: Silent::default(),
+        turns: Turns { seed: fastrand::u64(..) },
+        limits: Limits::default(),
     });
-    let rounds = |test: Test| test.steps(rounds_or(3), rounds_or(1));
+    let rounds = |test: Test| {
+        let full = args.rounds.map_or(ROUNDS_MIN, index);
+        test.steps(full, rounds_or(1))
+    };
     let count = |n| index(args.count.unwrap_or(n));
     let [wire, wire_close] = wire::tests(&league);
-    Ok(vec![
+    let all = vec![
         rounds(warm::test(&league)),
-        wire.steps(rounds_or(5), rounds_or(1)),
-        wire_close.steps(rounds_or(5), rounds_or(1)),
-        wire_cold::test(&league).steps(rounds_or(5), rounds_or(1)),
+        rounds(wire),
+        rounds(wire_close),
+        rounds(wire_cold::test(&league)),
         rounds(wire_idle::test(&league)),
-        dns::test(&league).steps(rounds_or(5), rounds_or(1)),
+        rounds(dns::test(&league)),
         rounds(cold::test(&league)),
-        disk::test(&league).steps(rounds_or(9), rounds_or(1)),
+        rounds(disk::test(&league)),
         rounds(download::test(&league)),
         rounds(mixed::test(&league)),
         rounds(films::test(&league)),
-        crawler::test(&league).steps(rounds_or(5), rounds_or(1)),
+        rounds(crawler::test(&league)),
         rounds(asleep::test(&league)),
-        hung::test(&league).steps(rounds_or(5), rounds_or(1)),
+        rounds(hung::test(&league)),
         idle::test(&league).steps(count(10_000), count(500)),
         rounds(proxy::download::test(&league)),
         rounds(proxy::small::test(&league)),
         rounds(proxy::slow::test(&league)),
         rounds(proxy::units::test(&league)),
-        proxy::fastcgi::test(&league).steps(rounds_or(5), rounds_or(1)),
-        proxy::includes::test(&league).steps(rounds_or(5), rounds_or(1)),
-        proxy::stalled::test(&league).steps(rounds_or(5), rounds_or(1)),
-    ])
+        rounds(proxy::fastcgi::test(&league)),
+        rounds(proxy::includes::test(&league)),
+        rounds(proxy::stalled::test(&league)),
+    ];
+    let with_limits = |test: Test| {
+        let league = Rc::clone(&league);
+        test.then(move |recorder| league.limits.note(recorder))
+    };
+    Ok(all.into_iter().map(with_limits).collect())
 }
 
 /// A load and its cost for the server.
@@ -389,6 +406,7 @@ impl League {
         let account = load::measure(plan)
             .and_then(|account| interrupt::check().map(|()| account))
             .map_err(|error| Fault::Failed(error.to_string()))?;
+        self.limits.add(server.name(), account.bottleneck());
         Ok(Measured { account, cpu: server.cpu() - before })
     }
 
@@ -404,7 +422,7 @@ impl League {
         let count = self.peers.len();
         let total = recorder.steps() * count;
         let mut dropped = Dropped::default();
-        let turns = (0..recorder.steps()).flat_map(|round| in_turn(count, round));
+        let turns = (0..recorder.steps()).flat_map(|round| self.turns.of(count, round));
         for (nth, index) in turns.enumerate() {
             if recorder.is_stopped() {
                 break;
@@ -455,6 +473,7 @@ impl League {
     fn end(&self, recorder: &mut Recorder<'_>, server: &str, downloads: Background, files: usize) {
         let result = downloads.stop();
         if let Ok(account) = &result {
+            self.limits.add(server, account.bottleneck());
             let left = files - usize::try_from(account.answered_ever).unwrap_or(files).min(files);
             if left < self.readers {
                 recorder.note(format!(
@@ -515,6 +534,10 @@ impl League {
             }
             _ => "server and load generator share CPUs: figures are of both".to_owned(),
         });
+        recorder.note(format!(
+            "servers take turns in a random order of each round; seed {}",
+            self.turns.seed
+        ));
         for peer in peers.into_iter().filter(|peer| peer.program().is_ok()) {
             // The path of the library is private; meta.json has its hash.
             let file = |value: &str| value.rsplit('/').next().unwrap_or(value).to_owned();
@@ -532,11 +555,6 @@ impl League {
             recorder.table(Table { title, head: vec!["command and configuration".into()], rows });
         }
     }
-}
-
-/// The order of turns in a round, from 0 on: every second round goes backwards.
-fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
-    (0..count).map(move |nth| if round.is_multiple_of(2) { nth } else { count - 1 - nth })
 }
 
 /// Servers that sent nothing until a time limit, and the sentence about it. They are asked once per run, because each
@@ -559,6 +577,29 @@ impl Silent {
             }
             Absent::Failed(why) => why,
         })
+    }
+}
+
+/// The servers with which the load generator was at its limit, and how far beyond, in the present test.
+#[derive(Debug, Default)]
+struct Limits(RefCell<BTreeMap<String, Bottleneck>>);
+
+impl Limits {
+    /// Adds a load; the worst one of each server counts.
+    fn add(&self, server: &str, lacked: Option<Bottleneck>) {
+        let Some(lacked) = lacked else { return };
+        let mut all = self.0.borrow_mut();
+        let worst = all.entry(server.to_owned()).or_insert(lacked);
+        if lacked.partial_cmp(worst).is_some_and(core::cmp::Ordering::is_gt) {
+            *worst = lacked;
+        }
+    }
+
+    /// Notes them in the test, and forgets them.
+    fn note(&self, recorder: &mut Recorder<'_>) {
+        for (server, lacked) in core::mem::take(&mut *self.0.borrow_mut()) {
+            recorder.note(format!("{server}: {lacked}, so the server may do more"));
+        }
     }
 }
 
@@ -622,13 +663,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_second_round_goes_backwards() {
-        assert!(in_turn(3, 0).eq([0, 1, 2]));
-        assert!(in_turn(3, 1).eq([2, 1, 0]));
-        assert!(in_turn(1, 7).eq([0]));
-    }
-
-    #[test]
     fn a_server_that_keeps_silent_is_asked_once() {
         let (silent, asked) = (Silent::default(), Cell::new(0));
         let ask = |name: &str, answer: Result<(), Absent>| {
@@ -647,6 +681,15 @@ mod tests {
         assert_eq!(ask("b", Err(Absent::Failed("no".into()))).unwrap_err(), "no");
         assert_eq!(ask("b", Ok(())), Ok(()));
         assert_eq!(asked.get(), 3);
+    }
+
+    #[test]
+    fn the_worst_limit_of_the_generator_counts() {
+        let limits = Limits::default();
+        for (server, cpu) in [("a", 0.92), ("a", 0.98), ("b", 0.5), ("a", 0.95)] {
+            limits.add(server, (cpu > 0.9).then_some(Bottleneck::OwnCpu(cpu)));
+        }
+        assert_eq!(*limits.0.borrow(), [("a".to_owned(), Bottleneck::OwnCpu(0.98))].into());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Servers that take turns over cached files of several sizes: `warm` and `wire` measure in this way, each
 //! with figures of its own.
 
+use super::Dropped;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
-use super::{Dropped, in_turn};
+use super::turns::Turns;
 use crate::http::figures::remarks;
 use crate::load::{Account, Target};
 use crate::run::Table;
@@ -52,6 +53,7 @@ fn name(size: u64) -> String {
 /// each size, under the size and `title`.
 pub(super) fn take_turns(
     recorder: &mut Recorder<'_>,
+    turns: Turns,
     servers: &mut [Server],
     sizes: &[u64],
     figures: Figures<'_>,
@@ -64,7 +66,7 @@ pub(super) fn take_turns(
     let (total, mut done) = (recorder.steps() * sizes.len() * servers.len(), 0_usize);
     for round in 1..=recorder.steps() {
         for &size in sizes {
-            for index in in_turn(servers.len(), round - 1) {
+            for index in turns.of(servers.len(), round - 1) {
                 if recorder.is_stopped() {
                     break;
                 }

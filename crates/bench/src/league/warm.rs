@@ -59,6 +59,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         format!("closed loop over {} connections; {}", league.connections, league.receives());
     let taken = sizes::take_turns(
         recorder,
+        league.turns,
         &mut servers,
         &league.sizes,
         FIGURES,

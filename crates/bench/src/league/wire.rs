@@ -80,6 +80,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>, keep_alive: bool) -> Result
     let figures = Figures { columns: &COLUMNS, ratio: TO_FLOOR };
     let taken = sizes::take_turns(
         recorder,
+        league.turns,
         &mut servers,
         &league.wire_sizes,
         figures,

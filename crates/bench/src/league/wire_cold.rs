@@ -15,7 +15,7 @@ use super::peers::Peer;
 use super::rounds::Rounds;
 use super::server::{Host, Server};
 use super::site::Site;
-use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League};
 use crate::load::pin;
 use crate::machine::busy;
 use crate::run::{Figure, Table};
@@ -58,7 +58,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
     let total = recorder.steps() * peers.len();
-    let turns = (0..recorder.steps()).flat_map(|round| in_turn(peers.len(), round));
+    let turns = (0..recorder.steps()).flat_map(|round| league.turns.of(peers.len(), round));
     for (nth, index) in turns.enumerate() {
         if recorder.is_stopped() {
             break;

@@ -10,6 +10,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::account::{Bottleneck, OWN_CPU_MAX};
+use super::engine::thread_cpu;
 use super::pin;
 use crate::interrupt;
 
@@ -39,6 +41,17 @@ pub struct Answered {
     pub lost: u64,
     /// The time from the first question to the last answer.
     pub time: Duration,
+    /// The CPU time of this thread meanwhile.
+    pub own_cpu: Duration,
+}
+
+impl Answered {
+    /// The reason why the clients, and not the server, may have limited the figures; None without one.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<Bottleneck> {
+        let used = self.own_cpu.as_secs_f64() / self.time.as_secs_f64();
+        (used > OWN_CPU_MAX).then_some(Bottleneck::OwnCpu(used))
+    }
 }
 
 impl Questions {
@@ -64,7 +77,7 @@ impl Questions {
         let mut next = messages.iter().cycle();
         let mut ask =
             |client: &mut Client, now| client.ask(next.next().expect("there is a name"), now);
-        let begun = Instant::now();
+        let (begun, cpu) = (Instant::now(), thread_cpu());
         for client in &mut clients {
             ask(client, begun)?;
         }
@@ -106,6 +119,7 @@ impl Questions {
                 }
             }
         }
+        answered.own_cpu = thread_cpu().saturating_sub(cpu);
         Ok(answered)
     }
 }

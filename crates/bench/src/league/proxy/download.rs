@@ -7,7 +7,7 @@ use std::thread;
 use super::super::rounds::Rounds;
 use super::super::server::Server;
 use super::super::site::Site;
-use super::super::{Dropped, League, in_turn};
+use super::super::{Dropped, League};
 use super::slow::{FILES, MEMORY};
 use super::{COMPARED_TO, Stage, ratio};
 use crate::http::figures::remarks;
@@ -56,7 +56,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let (total, mut done) = (recorder.steps() * sizes.len() * servers.len(), 0_usize);
     for round in 1..=recorder.steps() {
         for &size in &sizes {
-            for index in in_turn(servers.len(), round - 1) {
+            for index in league.turns.of(servers.len(), round - 1) {
                 if recorder.is_stopped() {
                     break;
                 }

@@ -3,7 +3,7 @@
 
 use super::super::rounds::Rounds;
 use super::super::server::Server;
-use super::super::{Dropped, League, in_turn};
+use super::super::{Dropped, League};
 use super::ratio;
 use crate::http::figures::remarks;
 use crate::load::{Account, Plan};
@@ -35,8 +35,9 @@ pub(super) fn take_turns(
     let mut dropped = Dropped::default();
     let count = servers.len();
     let total = recorder.steps() * count;
-    let turns = (0..recorder.steps())
-        .flat_map(|round| in_turn(count, round).map(move |index| (round + 1, index)));
+    let turns = (0..recorder.steps()).flat_map(|round| {
+        league.turns.of(count, round).into_iter().map(move |index| (round + 1, index))
+    });
     for (nth, (round, index)) in turns.enumerate() {
         let server = &mut servers[index];
         if recorder.is_stopped() {

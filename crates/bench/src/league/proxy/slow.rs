@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Instant;
 
+use super::super::Dropped;
 use super::super::League;
 use super::super::peers::Peer;
 use super::super::rounds::Rounds;
 use super::super::site::Site;
-use super::super::{Dropped, in_turn};
 use super::Stage;
 use crate::load::slow::{self, SlowReaders};
 use crate::load::{self, Plan, Target};
@@ -44,8 +44,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut remarks = BTreeMap::<&str, Vec<String>>::new();
     let mut dropped = Dropped::default();
     let count = league.proxies.len();
-    let turns = (0..recorder.steps())
-        .flat_map(|round| in_turn(count, round).map(move |index| (round + 1, index)));
+    let turns = (0..recorder.steps()).flat_map(|round| {
+        league.turns.of(count, round).into_iter().map(move |index| (round + 1, index))
+    });
     let total = recorder.steps() * count;
     for (nth, (round, index)) in turns.enumerate() {
         let peer = &league.proxies[index];

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::super::peers::Peer;
 use super::super::rounds::Rounds;
 use super::super::site::Site;
-use super::super::{Dropped, League, in_turn};
+use super::super::{Dropped, League};
 use super::Stage;
 use super::download::{CPU, FIGURES, FIRST_BYTE, SPEED, Started, curve, download, name, of_size};
 use super::slow::MEMORY;
@@ -48,7 +48,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut dropped = Dropped::default();
     let (total, mut done) = (recorder.steps() * servers.len(), 0_usize);
     for round in 1..=recorder.steps() {
-        for index in in_turn(servers.len(), round - 1) {
+        for index in league.turns.of(servers.len(), round - 1) {
             if recorder.is_stopped() {
                 break;
             }
