@@ -376,6 +376,41 @@ fn tests_of_disks_and_links_measure_or_say_why_not() {
 }
 
 #[test]
+fn steady_has_seconds_and_a_safe_load_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let args = ["league", "steady", "--quick", "--seconds", "2", "--disks", "67108864,none"];
+    let more = ["--peak", "400", "--servers", "samum", "--out", out.to_str().unwrap()];
+    let output = bench(&[&args[..], &more].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    if let Some((_, why)) = skipped.first() {
+        crate::reasons::accept("steady", why);
+        return;
+    }
+    let summary = fs::read_to_string(out.join("summary.md")).unwrap();
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    for disk in ["disk of 64.0 MiB/s", "disk without a limit"] {
+        let of = |what: &str| {
+            let name = format!("{what}, {disk}");
+            rows.iter().filter(|row| row.series == name).map(|row| row.value).collect::<Vec<_>>()
+        };
+        let traffic = of("traffic");
+        assert!(traffic.len() == 2 && traffic.iter().all(|&bytes| bytes > 0.0), "{traffic:?}");
+        assert!(of("p99 of hot files").iter().all(|&ns| ns > 0.0));
+        assert_eq!(of("errors").len(), 2);
+        assert!(of("peak of traffic")[0] > 0.0 && of("p99 of hot files alone")[0] > 0.0);
+        // Nothing is said about the load: other tests take time and disk meanwhile.
+        for direction in ["safe load, from below", "safe load, from above"] {
+            assert!(of(direction).len() <= 1 && of(direction).iter().all(|&rate| rate >= 0.0));
+        }
+        assert!(summary.contains(&format!("Safe load, {disk}: median")), "{summary}");
+        assert!(page.contains(&format!("traffic, {disk}")), "a graph");
+    }
+    assert!(summary.contains("SURGE (Barford and Crovella 1998"), "{summary}");
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");
@@ -624,6 +659,7 @@ fn wrong_command_lines_are_answered_with_a_sentence() {
         (&["league", "--secs", "1e300"], "86400 at most"),
         (&["league", "--rate", "99999999999999"], "99999999999999"),
         (&["league", "--root", "/no/such"], "/no/such is not a directory"),
+        (&["league", "--disks", "16"], "must be bytes per second from 65536 to"),
         (&["http"], "<URL>"),
         (&["http", "localhost"], "'localhost'"),
         (&["http", "https://127.0.0.1/"], "TLS is not supported; give the http:// URL"),

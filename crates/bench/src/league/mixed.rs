@@ -187,7 +187,7 @@ impl Stage<'_> {
         }
         let names = || self.small.iter().map(|(name, _)| name);
         site.evict(names().chain(&self.large).chain([&self.compared]))?;
-        site.warm(names().take(hot_files(self.small.len())))?;
+        site.warm(names().take(hot_files(self.small.len(), HOT)))?;
         let throttle = Throttle::new(site.root()).map_err(Fault::Skip)?;
         let first = [self.small[0].0.clone(), self.compared.clone()];
         let started = league.start(recorder, peer, site, &first, Some(&throttle));
@@ -229,8 +229,8 @@ fn small_len(i: usize) -> u64 {
     bytes
 }
 
-/// The number of the most popular files that get [`HOT`] of all requests.
-fn hot_files(files: usize) -> usize {
+/// The number of the most popular of so many files that get a part of all requests.
+pub(super) fn hot_files(files: usize, part: f64) -> usize {
     #[allow(clippy::cast_precision_loss, reason = "files are few")]
     let weight = |k: usize| (k as f64).powf(-ZIPF);
     let total: f64 = (1..=files).map(weight).sum();
@@ -238,7 +238,7 @@ fn hot_files(files: usize) -> usize {
     (1..=files)
         .take_while(|&k| {
             sum += weight(k);
-            sum < HOT * total
+            sum < part * total
         })
         .count()
 }
@@ -261,7 +261,7 @@ const CPU: &str = "CPU per GB";
 const FILES: usize = 5000;
 
 /// The exponent of requests for small files: Breslau and others (1999) found 0.64 to 0.83.
-const ZIPF: f64 = 0.8;
+pub(super) const ZIPF: f64 = 0.8;
 
 /// Part of the requests that are for files in memory when a round begins.
 const HOT: f64 = 0.95;
@@ -286,9 +286,9 @@ mod tests {
 
     #[test]
     fn popular_files_are_hot() {
-        let hot = hot_files(FILES);
+        let hot = hot_files(FILES, HOT);
         assert!((3500..4500).contains(&hot), "{hot}");
-        assert!(hot_files(1) <= 1);
+        assert!(hot_files(1, HOT) <= 1);
         let lens: Vec<u64> = (0..FILES).map(small_len).collect();
         assert!(lens.iter().all(|len| (1024..=65_536).contains(len)));
         let below = lens.iter().filter(|&&len| len < 8192).count();

@@ -16,6 +16,7 @@
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
+//! | [`steady`] | the load that a server bears, when clients become more and more |
 //! | [`films`] | the time to the first picture, and the bytes read in vain, with players on a slow disk |
 //! | [`crawler`] | the bytes read from the disk of a site that does not fit into memory, beside a crawler |
 //! | [`asleep`] | the time that threads sleep for the disk |
@@ -24,7 +25,7 @@
 //! | [`idle`] | the cost of idle connections |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
 //!
-//! Servers take turns on one CPU, with the load on another. In `cold` and `mixed` each server gets a fresh control
+//! Servers take turns on one CPU, with the load on another. In `cold`, `mixed` and `steady` each server gets a fresh control
 //! group: in a group whose limit had been lifted and set again, servers read faster than the limit. No file is read
 //! twice. `wire` and `wire-close` measure the busy time of the server's core over a link between two network
 //! namespaces, because no process is charged for the kernel's work on packets. A server that fails is dropped and
@@ -49,6 +50,7 @@ pub mod asleep;
 pub mod cold;
 pub mod crawler;
 pub mod disk;
+mod diskstats;
 pub mod dns;
 pub mod download;
 pub mod films;
@@ -63,6 +65,7 @@ pub mod rounds;
 pub mod server;
 pub mod site;
 pub mod sizes;
+pub mod steady;
 pub mod throttle;
 pub mod turns;
 pub mod warm;
@@ -74,13 +77,14 @@ use peers::Peer;
 use rounds::Rounds;
 use server::{Absent, Host, Server};
 use site::Site;
+use steady::DiskLimit;
 use throttle::Throttle;
 use turns::Turns;
 
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, films, crawler, asleep, hung, idle,
+    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, steady, films, crawler, asleep, hung, idle,
     /// proxied, proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
@@ -94,11 +98,12 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 10, idle 3, quick 1]; fewer than 10 rank nothing
+    /// Rounds in which the servers take turns [default: 10, idle and steady 3, quick 1]; fewer than 10 rank nothing
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Seconds of each measurement [default: 3, quick 0.4]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    /// Seconds of each measurement [default: 3, quick 0.4]; steady: of the time in which clients become more [default: 180,
+    /// quick 3]
+    #[arg(long, visible_alias = "seconds", value_name = "S", value_parser = seconds)]
     pub secs: Option<f64>,
     /// warm, wire: sizes of files, bytes [default: 128,8192,65536, warm 1048576 as well, quick 128,65536]
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(..=1 << 40))]
@@ -109,6 +114,12 @@ pub struct Args {
     /// cold, films: the limit of the disk, bytes per second; mixed, asleep: four times as many
     #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
+    /// steady: limits of the disk, bytes per second, or none [default: 16 MiB, 64 MiB and none, quick 64 MiB]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = DiskLimit::parse)]
+    pub disks: Vec<DiskLimit>,
+    /// steady: clients per second from a disk without a limit, at most
+    #[arg(long, value_name = "N", default_value_t = 8000.0, value_parser = rate)]
+    pub peak: f64,
     /// cold, mixed: concurrent downloads from the disk; films: players [default: 8, films 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub readers: Option<u32>,
@@ -158,6 +169,11 @@ pub struct League {
     /// The rounds of `idle`, whose steps are connections.
     rounds: usize,
     rate: u64,
+    /// The disks of `steady`, and the time in which its clients become more.
+    disks: Vec<DiskLimit>,
+    steady_length: Duration,
+    /// Clients per second from a disk without a limit.
+    peak: f64,
     readers: usize,
     /// The number of players of films.
     players: usize,
@@ -223,6 +239,17 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         connections: index(args.connections),
         rounds: rounds_or(if quick { 1 } else { 3 }),
         rate: args.rate,
+        disks: match (&args.disks[..], quick) {
+            ([], false) => steady::DISKS.to_vec(),
+            ([], true) => steady::DISKS_QUICK.to_vec(),
+            (disks, _) => disks.to_vec(),
+        },
+        steady_length: Duration::from_secs_f64(args.secs.unwrap_or(if quick {
+            steady::SECONDS_QUICK
+        } else {
+            steady::SECONDS
+        })),
+        peak: args.peak,
         readers: index(args.readers.unwrap_or(8)),
         players: index(args.readers.unwrap_or(16)),
         requests: args.requests,
@@ -259,6 +286,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(disk::test(&league)),
         rounds(download::test(&league)),
         rounds(mixed::test(&league)),
+        steady::test(&league).steps(rounds_or(3), rounds_or(1)),
         rounds(films::test(&league)),
         rounds(crawler::test(&league)),
         rounds(asleep::test(&league)),

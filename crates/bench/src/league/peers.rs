@@ -285,6 +285,9 @@ pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 /// Servers that fill the page cache, each with another choice of the files that stay.
 pub const CACHING: [&str; 3] = ["samum", "samum-always", "nginx"];
 
+/// The servers whose load is searched without `--servers`.
+pub const STEADY: [&str; 6] = ["samum", "nginx-aio", "nginx-preload", "nginx", "h2o", "caddy"];
+
 /// Servers with a TCP of their own, which only a network of namespaces can reach.
 pub const OWN_STACK: [&str; 3] = ["samum-own", "samum-own-never", CROWDED];
 

@@ -91,6 +91,15 @@ impl Site {
         Ok(())
     }
 
+    /// Evicts a file that nobody writes.
+    ///
+    /// # Errors
+    /// As open(2) and posix_fadvise(2).
+    pub fn evict_clean(&self, name: &str) -> io::Result<()> {
+        let file = File::open(self.root().join(name))?;
+        Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+    }
+
     /// Brings files into memory.
     ///
     /// # Errors

@@ -134,6 +134,11 @@ fn setting(version: Version, device: &str, rate: Option<u64>) -> (&'static str, 
     }
 }
 
+/// `MAJOR:MINOR` of the disk that holds a file; None if it is on no disk of its own.
+pub(super) fn device_of(path: &Path) -> Option<String> {
+    device(fs::metadata(path).ok()?.dev())
+}
+
 /// `MAJOR:MINOR` of the disk that holds a partition, or of itself; None if it is no disk.
 fn device(dev: u64) -> Option<String> {
     let id = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));

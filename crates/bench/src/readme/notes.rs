@@ -67,12 +67,13 @@ pub(super) fn copies(run: &Run, test: &str) -> Option<bool> {
 }
 
 /// Tests in which `--copy` decides.
-pub(super) const BY_OPTION: [&str; 9] = [
+pub(super) const BY_OPTION: [&str; 10] = [
     "warm",
     wire::KEPT,
     wire::CLOSED,
     "cold",
     "mixed",
+    "steady",
     "hung",
     "proxied",
     "fastcgi",
