@@ -411,6 +411,34 @@ fn steady_has_seconds_and_a_safe_load_or_says_why_not() {
 }
 
 #[test]
+fn tls_is_measured_or_says_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let args = ["league", "tls", "--quick", "--servers", "samum-tls,nginx-tls", "--out"];
+    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        crate::reasons::accept(system, why);
+    }
+    for work in [
+        "1.00 KiB over kept connections",
+        "64.0 KiB over kept connections",
+        "1.00 MiB over kept connections",
+        "1.00 KiB over HTTP/2, 10 streams",
+        "full handshakes",
+        "resumed handshakes",
+    ] {
+        for what in ["CPU", "per second"] {
+            let name = format!("{what}, {work}");
+            let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
+            assert!(found.len() + skipped.len() >= 2, "{name}: {rows:?}");
+            assert!(found.iter().all(|row| row.value > 0.0 && row.value.is_finite()), "{found:?}");
+        }
+    }
+}
+
+#[test]
 fn http_measures_any_server() {
     let samum = samum();
     let tree = Tree::new().file("f", "hello");

@@ -23,6 +23,7 @@
 //! | [`proxy::stalled`] | requests for hot files beside requests for a stalled server |
 //! | [`hung`] | the latency of requests beside requests for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
+//! | [`tls`] | the cost of requests and handshakes with TLS |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
 //!
 //! Servers take turns on one CPU, with the load on another. In `cold`, `mixed` and `steady` each server gets a fresh control
@@ -67,6 +68,7 @@ pub mod site;
 pub mod sizes;
 pub mod steady;
 pub mod throttle;
+pub mod tls;
 pub mod turns;
 pub mod warm;
 pub mod wire;
@@ -84,7 +86,7 @@ use turns::Turns;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, steady, films, crawler, asleep, hung, idle,
+    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, steady, films, crawler, asleep, hung, idle, tls,
     /// proxied, proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
@@ -292,6 +294,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(asleep::test(&league)),
         rounds(hung::test(&league)),
         idle::test(&league).steps(count(10_000), count(500)),
+        rounds(tls::test(&league)),
         rounds(proxy::download::test(&league)),
         rounds(proxy::small::test(&league)),
         rounds(proxy::slow::test(&league)),

@@ -92,6 +92,10 @@ impl Peer {
             "samum-stalled" => (SAMUM_PROXY, SAMUM_STALLED.to_owned(), &["--version"]),
             METERED => (SAMUM_PROXY, SAMUM_METERED.to_owned(), &["--version"]),
             "nginx-stalled" => ("nginx -c {conf}", NGINX_STALLED.to_owned(), &["-v"]),
+            "samum-tls" => (SAMUM_TLS, String::new(), &["--version"]),
+            "nginx-tls" => ("nginx -c {conf}", NGINX_TLS.to_owned(), &["-v"]),
+            "h2o-tls" => ("h2o -c {conf}", H2O_TLS.to_owned(), &["-v"]),
+            "caddy-tls" => (CADDY_COMMAND, CADDY_TLS.to_owned(), &["version"]),
             "nsd" => ("nsd -d -c {conf}", NSD.to_owned(), &["-v"]),
             "dns-own" => (DNS_OWN, String::new(), &[]),
             _ => {
@@ -102,6 +106,7 @@ impl Peer {
                     .chain(FASTCGI)
                     .chain(INCLUDES)
                     .chain(STALLED)
+                    .chain(TLS)
                     .chain([METERED])
                     .collect::<Vec<_>>()
                     .join(", ");
@@ -323,6 +328,10 @@ pub const INCLUDES: [&str; 2] = ["samum-includes", "nginx-includes"];
 /// The servers that take part in the test of a server that does not go on, without `--servers`.
 pub const STALLED: [&str; 2] = ["samum-stalled", "nginx-stalled"];
 
+/// The servers that take part in the test of TLS without `--servers`. The second and the third are those to which others
+/// are compared.
+pub const TLS: [&str; 4] = ["samum-tls", "nginx-tls", "h2o-tls", "caddy-tls"];
+
 /// A server that shows its metrics below [`METRICS`].
 pub const METERED: &str = "samum-metered";
 
@@ -350,6 +359,7 @@ pub(super) const FLOOR_KEY: &str = "{floor}";
 pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
 const SAMUM: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1";
+const SAMUM_TLS: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --tls {root}/certificate.pem,{root}/key.pem";
 const SAMUM_OWN: &str =
     "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface}";
 const SAMUM_OWN_NEVER: &str =
@@ -433,6 +443,42 @@ const CADDY: &str = "\
  auto_https off
 }
 http://{ip}:{port} {
+ root * {root}
+ file_server
+}
+";
+
+const NGINX_TLS: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  sendfile on; tcp_nopush on;
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  open_file_cache max=10000 inactive=600s; open_file_cache_valid 60s;
+  ssl_certificate {root}/certificate.pem; ssl_certificate_key {root}/key.pem;
+  ssl_protocols TLSv1.2 TLSv1.3;
+  server { listen {ip}:{port} ssl http2 backlog=4096; root {root}; }
+}
+";
+
+const H2O_TLS: &str = "\
+max-connections: 16000
+num-threads: 1
+listen: {port: {port}, host: {ip}, ssl: {certificate-file: {root}/certificate.pem, key-file: {root}/key.pem}}
+hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
+http1-request-timeout: 600
+";
+
+const CADDY_TLS: &str = "\
+{
+ admin off
+ auto_https off
+}
+https://:{port} {
+ bind {ip}
+ tls {root}/certificate.pem {root}/key.pem
  root * {root}
  file_server
 }
@@ -655,6 +701,7 @@ mod tests {
         };
         let gateways =
             FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM, METERED]).chain(DNS);
+        let gateways = gateways.chain(TLS);
         let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
         for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();
@@ -663,7 +710,7 @@ mod tests {
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
                 | "samum-own-crowd" | "samum-proxy" | "samum-proxy-buffer" | "samum-fastcgi"
-                | "samum-includes" | "samum-stalled" | METERED => &["samum"],
+                | "samum-includes" | "samum-stalled" | "samum-tls" | METERED => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 "dns-own" => &["dns"],
                 _ => &[],
