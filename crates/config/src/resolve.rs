@@ -9,8 +9,8 @@ use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
     Acme, AcmeChallenge, Action, Address, Balance, Config, Fastcgi, Files, GatewayRules, Https,
-    Limits, Listen, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site,
-    TlsFiles, Upstream, acme, keys, value,
+    Limits, Listen, Pattern, Redirect, Route, SCRIPT_SUFFIX, Secrets, Server, Site, TlsFiles,
+    Upstream, acme, keys, value,
 };
 use crate::route::{RouteId, Routes};
 

@@ -7,10 +7,13 @@
 //!
 //! A program that the server starts inherits the access to files, too. To give a program less access, a thread takes on
 //! a [`Layer`] of its own, starts the program and ends. So no code runs between fork and exec.
+//!
+//! The number of descriptors is a right, too, and the only one that grows ([`descriptors`]).
 
 #![forbid(unsafe_code)]
 
 mod capabilities;
+pub mod descriptors;
 mod layer;
 mod rules;
 mod support;

@@ -39,7 +39,7 @@ use logs::say::say;
 use metrics::{CertificateNumbers, Metrics};
 use plan::Listener;
 pub(crate) use reading::Reading;
-pub(crate) use upstreams::{UpstreamSettings, needs_system_roots};
+pub(crate) use upstreams::needs_system_roots;
 
 /// The certificates that the workers show, and the thread that renews them.
 #[derive(Debug)]

@@ -1,7 +1,5 @@
 //! Shares out the descriptors of the process: among workers, and among connections, files and all other uses.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 /// Descriptors that are reserved for uses other than connections and files, if there are at least 256. A server with
 /// one worker has 15 from its start on (measured). A program, a reload or the log needs a few for a moment.
 const RESERVED: usize = 64;
@@ -21,23 +19,6 @@ pub(crate) const OF_WORKER: usize = 8;
 const OF_WORKER_MIN: usize = 32;
 /// The number of connections below which a shortage is reported at the start, if more are allowed.
 const FEW: usize = 512;
-
-/// The number of descriptors that the process may have, once [`raise`] has raised it.
-pub(crate) fn limit() -> usize {
-    number(getrlimit(Resource::Nofile).maximum)
-}
-
-/// Raises the limit to the hard limit; returns it.
-pub(crate) fn raise() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
-    number(if is_raised { limit.maximum } else { limit.current })
-}
-
-fn number(limit: Option<u64>) -> usize {
-    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(1 << 20)
-}
 
 /// The number of descriptors that are reserved for uses other than connections and files.
 pub(crate) fn reserved(limit: usize) -> usize {

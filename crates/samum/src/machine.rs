@@ -34,7 +34,7 @@ impl Machine {
     /// The number of workers by default: one per core, if there are descriptors for them.
     pub(crate) fn workers() -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        descriptors::workers(descriptors::limit(), cores)
+        descriptors::workers(rights::descriptors::limit(), cores)
     }
 }
 

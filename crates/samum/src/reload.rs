@@ -190,7 +190,10 @@ impl Reloader {
         self.confinement.check(&loaded)?;
         keeper::make_storage(&loaded, None)?;
         let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
-        let next = Arc::new(self.served.successor_with_tls(&loaded.config, &reading.upstreams)?);
+        let next = Arc::new(
+            self.served
+                .successor_with_tls(&loaded.config, |upstream| reading.upstreams.of(upstream))?,
+        );
         self.room.check(&self.served, &next)?;
         let roots = self.open_roots(&next, &loaded)?;
         let logs = self.open_logs(&next, &loaded)?;

@@ -110,7 +110,7 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
         page_cache,
         confinement,
     } = prepare(&loaded, &snapshot, source.is_some(), inheritance.as_mut(), &mut activation)?;
-    snapshot.set_upstream_tls(&reading.upstreams);
+    snapshot.set_upstream_tls(|upstream| reading.upstreams.of(upstream));
     // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
         Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
@@ -323,7 +323,7 @@ fn prepare(
     let user = server.user.as_ref().map(account::find_user).transpose()?;
     // If the call fails, programs (CGI) get the descriptors that the server itself has inherited.
     let _ = ring::keep_descriptors_from_programs();
-    let limit = descriptors::raise();
+    let limit = rights::descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
         Interfaces::open(server, snapshot.listeners(), listen::reserve)?;
     activation.check(kernel.iter().map(|(_, listen)| &listen.address))?;

@@ -107,7 +107,7 @@ pub(crate) fn share(
 
 /// Checks if the workers of a server would have enough descriptors, beside those of interfaces.
 pub(crate) fn have_descriptors(server: &Server, snapshot: &Snapshot) -> Result<(), String> {
-    let limit = descriptors::limit();
+    let limit = rights::descriptors::limit();
     let room = room(limit, server.threads, snapshot, true)?;
     share(server, limit, room, server.threads, true).map(drop)
 }

@@ -7,7 +7,6 @@ use ring::Time;
 use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
-use crate::descriptors;
 use crate::serving::Snapshot;
 use crate::status_page::{Board, Figures, LISTED_MAX};
 use metrics::{CONTENT_TYPE, Exposition, Metrics, ProcessNumbers};
@@ -89,7 +88,7 @@ fn process() -> Option<ProcessNumbers> {
         address_space: field(23)?,
         started: boot.zip(field(22)).map(|(boot, start)| boot + start / ticks),
         descriptors: descriptors.filter(|count| *count > 0),
-        descriptors_max: descriptors::limit() as u64,
+        descriptors_max: rights::descriptors::limit() as u64,
     })
 }
 

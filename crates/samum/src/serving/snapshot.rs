@@ -13,9 +13,7 @@ use std::sync::Arc;
 use http::{FieldSection, Status};
 
 use super::redirects::read_redirects;
-use crate::certificates::UpstreamSettings;
 use crate::challenges::Challenges;
-use crate::descriptors;
 use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
@@ -36,6 +34,7 @@ use session::fields::{HSTS, Rules};
 use session::forwarded::Scheme;
 use session::limits::Limiter;
 pub use succession::Succession;
+use tls::SharedClientSettings;
 use upstream::Upstream;
 use upstream::names::Names;
 
@@ -266,7 +265,7 @@ impl Snapshot {
             prepared: Vec::new(),
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
-            quota: Quota::new(config.server.tuning.body_files_max, descriptors::limit()),
+            quota: Quota::new(config.server.tuning.body_files_max, rights::descriptors::limit()),
             names: Arc::new(Names::new(say)),
             sites: Vec::new(),
             inner: Vec::new(),
@@ -453,11 +452,14 @@ impl Snapshot {
     }
 
     /// Gives the upstreams with TLS their settings. Before that their servers cannot be asked.
-    pub(crate) fn set_upstream_tls(&self, settings: &UpstreamSettings) {
+    pub(crate) fn set_upstream_tls(
+        &self,
+        settings_of: impl Fn(&config::Upstream) -> Option<Arc<SharedClientSettings>>,
+    ) {
         for entry in &self.routes {
             if let (Some(config), Some(upstream)) =
                 (entry.route.action.upstream(), entry.served.upstream())
-                && let Some(settings) = settings.of(config)
+                && let Some(settings) = settings_of(config)
             {
                 upstream.set_tls(settings);
             }

@@ -7,8 +7,8 @@ use super::listeners::Endpoint;
 use content::TreeSpec;
 
 use super::{Served, Snapshot};
-use crate::certificates::UpstreamSettings;
 use config::{Action, Config, Route};
+use tls::SharedClientSettings;
 use upstream::Upstream;
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If none of
@@ -35,20 +35,20 @@ impl Snapshot {
     ///
     /// As for [`new`](Self::new).
     pub fn successor(&self, config: &Config) -> Result<Self, String> {
-        self.successor_with_tls(config, &UpstreamSettings::default())
+        self.successor_with_tls(config, |_| None)
     }
 
-    /// As [`successor`](Self::successor), with the settings of connections to upstreams with TLS. Without settings these
-    /// cannot be asked.
+    /// As [`successor`](Self::successor), with the settings of connections to upstreams with TLS. Upstreams without
+    /// settings cannot be asked.
     pub(crate) fn successor_with_tls(
         &self,
         config: &Config,
-        upstreams: &UpstreamSettings,
+        settings_of: impl Fn(&config::Upstream) -> Option<Arc<SharedClientSettings>>,
     ) -> Result<Self, String> {
         let numbers =
             self.listeners.iter().map(|(number, at)| (Endpoint::of(&at.address), *number));
         let mut next = Self::numbered(config, &numbers.collect(), self.prepared.len())?;
-        next.set_upstream_tls(upstreams);
+        next.set_upstream_tls(settings_of);
         next.keep_programs(self);
         next.keep_upstreams(self);
         let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
