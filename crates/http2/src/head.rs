@@ -66,7 +66,6 @@ pub(crate) struct Found {
 
 /// The result of a whole header block.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 pub(crate) enum Verdict {
     Request(Found),
     /// The request is answered with a status. The positions of its method and its path, as far as they have come.

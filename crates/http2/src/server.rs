@@ -89,7 +89,6 @@ const DRAIN_PING: &[u8; 8] = b"draining";
 
 /// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 pub enum Event<'a> {
     /// More bytes are needed: call again when they have come.
     Partial,
