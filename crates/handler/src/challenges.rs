@@ -9,7 +9,7 @@ pub(crate) const DIRECTORY: &[u8] = b"/.well-known/acme-challenge/";
 
 /// The challenges that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Challenges {
+pub struct Challenges {
     /// True if there are some. Each change is a release, so who sees it sees the answers, too.
     are_pending: AtomicBool,
     /// The answers by their tokens.
@@ -18,7 +18,7 @@ pub(crate) struct Challenges {
 
 impl Challenges {
     /// Replaces all challenges: their tokens and answers.
-    pub(crate) fn replace(&self, all: impl Iterator<Item = (String, String)>) {
+    pub fn replace(&self, all: impl Iterator<Item = (String, String)>) {
         let all = all.map(|(token, answer)| (token.into_bytes(), answer.into()));
         let all: HashMap<_, _> = all.collect();
         let are_pending = !all.is_empty();

@@ -26,10 +26,13 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// The operator of a worker's shell.
 #[derive(Debug)]
 pub struct Desk {
-    pub(crate) servings: Rc<Servings>,
-    pub(crate) logs: Logs,
+    /// What is served: the configuration of now, and earlier ones that connections still have.
+    pub servings: Rc<Servings>,
+    /// The access logs.
+    pub logs: Logs,
     pub(crate) meters: Meters,
-    pub(crate) notes: Sink,
+    /// The messages to the operator.
+    pub notes: Sink,
     /// The times of the last complaints.
     complained: BTreeMap<Complaint, Time>,
     told: Arc<Told>,
@@ -52,7 +55,8 @@ impl Operator for Desk {
 }
 
 impl Desk {
-    pub(crate) const fn new(
+    /// Returns the desk of a worker. What it has told of other protocols, and its board, are shared with other workers.
+    pub const fn new(
         servings: Rc<Servings>,
         logs: Logs,
         meters: Meters,
@@ -66,7 +70,7 @@ impl Desk {
     /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short
     /// time ago.
     #[cold]
-    pub(crate) fn tell_protocol(
+    pub fn tell_protocol(
         &mut self,
         ring: &mut Ring,
         now: Time,
@@ -79,7 +83,7 @@ impl Desk {
     }
 
     /// Takes the completion of a write to a log.
-    pub(crate) fn log_written(&mut self, ring: &mut Ring, now: Time, completion: Completion) {
+    pub fn log_written(&mut self, ring: &mut Ring, now: Time, completion: Completion) {
         if completion.token & kind::MASK == kind::NOTE {
             self.notes.written(ring, completion, now);
         } else {
@@ -88,7 +92,7 @@ impl Desk {
     }
 
     /// Writes the lines that are due in the access logs; returns when to call it again.
-    pub(crate) fn flush_logs(&mut self, ring: &mut Ring, cx: &mut Context) -> Option<Time> {
+    pub fn flush_logs(&mut self, ring: &mut Ring, cx: &mut Context) -> Option<Time> {
         let due = self.logs.flush(ring, cx.now);
         while let Some(complaint) = self.logs.complaint() {
             self.note(ring, &complaint);
@@ -126,7 +130,7 @@ impl Desk {
 
     /// Logs and counts a request whose response has left, or of which no more will leave.
     /// `bytes` bytes of its body have been sent, on a connection of this origin.
-    pub(crate) fn record(
+    pub fn record(
         &mut self,
         ring: &mut Ring,
         record: &Record,
@@ -143,13 +147,7 @@ impl Desk {
     }
 
     /// Shows the numbers of the worker at the end of a turn, where requests are counted.
-    pub(crate) fn end_turn(
-        &mut self,
-        ring: &Ring,
-        cx: &mut Context,
-        disk: &Disk,
-        connections: usize,
-    ) {
+    pub fn end_turn(&mut self, ring: &Ring, cx: &mut Context, disk: &Disk, connections: usize) {
         let stats = &mut cx.stats;
         stats.connections = connections as u64;
         let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = disk.stats();

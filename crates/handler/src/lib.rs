@@ -4,11 +4,17 @@
 //! handler and its callers is that of [`session::handler`].
 
 pub mod attach;
+pub mod challenges;
+pub mod desk;
 pub(crate) mod files;
+pub mod guard;
 mod includes;
 pub(crate) mod listing;
 pub(crate) mod metrics;
+pub mod regular_file;
 pub mod router;
+pub mod serving;
+pub mod status_page;
 mod viewers;
 
 pub(crate) use session::handler::whole_body;

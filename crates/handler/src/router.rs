@@ -5,7 +5,7 @@ mod advance;
 mod answer;
 mod asked;
 mod destination;
-pub(crate) mod explain;
+pub mod explain;
 mod faults;
 mod gateways;
 mod https;
@@ -407,7 +407,7 @@ impl Router {
     /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept. Its keys
     /// are the indices of the directories in [`Snapshot::roots`]. Requests that have begun are answered by the old
     /// snapshot.
-    pub(crate) fn replace(
+    pub fn replace(
         &mut self,
         shell: &mut Shell<Desk>,
         snapshot: Arc<Snapshot>,
@@ -430,7 +430,7 @@ impl Router {
 
     /// Keeps files in memory from now on in the form that transports need which take these pieces: see
     /// [`Context::takes`].
-    pub(crate) const fn set_takes(&mut self, takes: Option<Takes>) {
+    pub const fn set_takes(&mut self, takes: Option<Takes>) {
         self.files.set_takes(takes);
     }
 
@@ -448,7 +448,7 @@ impl Router {
 
     /// Replaces the directory of a root from now on. Without a new directory, requests get a 503. Responses that have
     /// begun are completed from the old directory.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
+    pub fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
         let serving = self.servings.now();
         for tree in serving.trees_of(root) {
             self.files.replace_root(shell, tree, directory.cloned());

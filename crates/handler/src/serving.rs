@@ -32,7 +32,7 @@ pub(crate) use content::sources::is_like_script;
 pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
 use logs::Recording;
-pub(crate) use redirects::{NoRedirects, read_redirects};
+pub use redirects::{NoRedirects, read_redirects};
 use session::context::{Demands, Recorder};
 use session::fields::Rules;
 use session::forwarded::Scheme;
@@ -43,8 +43,9 @@ use upstream::Upstream;
 
 /// A snapshot, as one worker serves it.
 #[derive(Debug)]
-pub(crate) struct Serving {
-    pub(crate) snapshot: Arc<Snapshot>,
+pub struct Serving {
+    /// The configuration, prepared for requests.
+    pub snapshot: Arc<Snapshot>,
     /// The worker's trees, in the order of those of the snapshot.
     trees: Vec<TreeId>,
     /// The records of the sites' requests; empty if no site's requests are recorded.
@@ -60,7 +61,8 @@ impl Default for Serving {
 }
 
 impl Serving {
-    pub(crate) const fn new(snapshot: Arc<Snapshot>, trees: Vec<TreeId>) -> Self {
+    /// Returns a snapshot with the trees of a worker's library, in the order of its own.
+    pub const fn new(snapshot: Arc<Snapshot>, trees: Vec<TreeId>) -> Self {
         Self { snapshot, trees, recordings: Vec::new() }
     }
 
@@ -354,7 +356,7 @@ impl Serving {
 
 /// What a worker serves now; for the connections of listeners that are gone, what it served before.
 #[derive(Debug)]
-pub(crate) struct Servings {
+pub struct Servings {
     now: RefCell<Rc<Serving>>,
     /// Listeners that the configuration does not have any more, by their numbers.
     removed: RefCell<BTreeMap<u32, Removed>>,
@@ -370,12 +372,13 @@ struct Removed {
 }
 
 impl Servings {
-    pub(crate) fn new(serving: Serving) -> Self {
+    /// Returns the first configuration.
+    pub fn new(serving: Serving) -> Self {
         Self { now: RefCell::new(Rc::new(serving)), removed: RefCell::default() }
     }
 
     /// What is served now.
-    pub(crate) fn now(&self) -> Rc<Serving> {
+    pub fn now(&self) -> Rc<Serving> {
         Rc::clone(&self.now.borrow())
     }
 
@@ -416,42 +419,42 @@ impl Servings {
     }
 
     /// The serving of the connections of a listener.
-    pub(crate) fn at(&self, listener: u32) -> Rc<Serving> {
+    pub fn at(&self, listener: u32) -> Rc<Serving> {
         let removed = self.removed.borrow().get(&listener).map(|one| Rc::clone(&one.serving));
         removed.unwrap_or_else(|| self.now())
     }
 
     /// Notes that the configuration has a listener no more. Requests of its connections are for the sites of this one.
-    pub(crate) fn remove(&self, listener: u32, serving: Rc<Serving>) {
+    pub fn remove(&self, listener: u32, serving: Rc<Serving>) {
         self.removed.borrow_mut().insert(listener, Removed { serving, connections: 0 });
     }
 
     /// Returns whether there are connections of listeners that were removed, or may be.
-    pub(crate) fn has_removed(&self) -> bool {
+    pub fn has_removed(&self) -> bool {
         !self.removed.borrow().is_empty()
     }
 
     /// Returns whether a listener was removed.
-    pub(crate) fn is_removed(&self, listener: u32) -> bool {
+    pub fn is_removed(&self, listener: u32) -> bool {
         self.removed.borrow().contains_key(&listener)
     }
 
     /// Counts a connection of a listener, if that was removed.
-    pub(crate) fn enter_removed(&self, listener: u32) {
+    pub fn enter_removed(&self, listener: u32) {
         if let Some(removed) = self.removed.borrow_mut().get_mut(&listener) {
             removed.connections += 1;
         }
     }
 
     /// Counts a connection of a listener no more, if that was removed.
-    pub(crate) fn leave_removed(&self, listener: u32) {
+    pub fn leave_removed(&self, listener: u32) {
         if let Some(removed) = self.removed.borrow_mut().get_mut(&listener) {
             removed.connections -= 1;
         }
     }
 
     /// Forgets removed listeners that have no connections and are not `open`.
-    pub(crate) fn retain_removed(&self, is_open: impl Fn(u32) -> bool) {
+    pub fn retain_removed(&self, is_open: impl Fn(u32) -> bool) {
         let mut removed = self.removed.borrow_mut();
         removed.retain(|listener, removed| removed.connections > 0 || is_open(*listener));
     }

@@ -15,9 +15,9 @@ use std::time::Instant;
 use ring::Waker;
 
 use crate::network::Network;
-use crate::serving::{Snapshot, Succession};
 use crate::worker::{Replacement, Worker};
 use config::Log;
+use handler::serving::{Snapshot, Succession};
 use session::Session;
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few per second at

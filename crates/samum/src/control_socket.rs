@@ -24,12 +24,12 @@ use rustix::process::{Uid, geteuid};
 
 use crate::control::Workers;
 use crate::explain::{QUESTION_MAX, Question};
-use crate::handler::router::explain::explain;
 use crate::listen::{self, Probe, SocketFile};
 use crate::reload::{REPLACED, Reply};
 use crate::upgrade::{Inheritance, Upgrader};
 use config::errno::words;
 use config::{Address, UnixSocket};
+use handler::router::explain::explain;
 use rights::User;
 
 /// The permissions of the socket: only its owner may use it.

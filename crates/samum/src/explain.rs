@@ -1,16 +1,16 @@
 //! The question of `samum explain`: a request that nobody sends, and its way to a server.
 //!
 //! On the way the question is one line: the URL, the address of the client and the fields, each separated by a line feed,
-//! which the control socket escapes. The answer is made by `handler/router/explain.rs`.
+//! which the control socket escapes. The answer is made by `handler/src/router/explain.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::handler::router::explain::Client;
-use crate::handler::router::explain::{Parts, explain};
 use crate::machine::Machine;
-use crate::serving::Snapshot;
 use config::file::{self, Errors};
+pub use handler::router::explain::Client;
+use handler::router::explain::{Parts, explain};
+use handler::serving::Snapshot;
 use http1::Limits;
 use session::forwarded::Scheme;
 

@@ -125,7 +125,7 @@ pub(crate) struct Roots {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The roots in the order of [`Snapshot::roots`](crate::serving::Snapshot::roots).
+    /// The roots in the order of [`Snapshot::roots`](handler::serving::Snapshot::roots).
     roots: Vec<Root>,
     /// The device of each group; `None` if it has no thread.
     groups: Vec<Option<(u32, u32)>>,

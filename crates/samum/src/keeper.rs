@@ -19,7 +19,7 @@ use logs::say::say;
 use rights::User;
 
 use crate::account;
-use crate::challenges::Challenges;
+use handler::challenges::Challenges;
 
 /// The thread that gets certificates, and what it works for.
 pub(crate) struct Keeper {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`worker::Worker`] is generic over the [network](network::Network), the
-//! [session](session::Session) and the [handler](handler::Handler). The binary uses the kernel's
+//! [session](session::Session) and the [handler](session::handler::Handler). The binary uses the kernel's
 //! sockets, HTTP/1 and files.
 
 #![forbid(unsafe_code)]
@@ -20,7 +20,6 @@
 mod account;
 mod activation;
 mod certificates;
-mod challenges;
 pub mod check;
 pub mod cli;
 mod confine;
@@ -29,12 +28,9 @@ pub mod control_socket;
 pub mod crowd;
 mod descriptor_store;
 mod descriptors;
-pub mod desk;
 mod exit;
 pub mod explain;
 mod follow;
-mod guard;
-pub mod handler;
 mod keeper;
 mod listen;
 mod machine;
@@ -45,9 +41,7 @@ pub mod preload;
 pub mod reload;
 pub mod secure;
 pub mod server;
-pub mod serving;
 mod shares;
-pub mod status_page;
 pub mod upgrade;
 mod warnings;
 mod watchdog;

@@ -30,7 +30,6 @@ use crate::follow::{Root, Roots};
 use crate::keeper::{self, Keeper};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Current, Reloader, Reply, Source, summary};
-use crate::serving::Snapshot;
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
@@ -42,6 +41,7 @@ use crate::{
 use config::file::{Errors, Loaded};
 use config::{Config, Log};
 use gateways::programs::supervisor;
+use handler::serving::Snapshot;
 use interface::{Interfaces, Owners};
 use logs::files::{self, OpenLogs};
 use logs::say::{say, say_about, set_format};

@@ -8,8 +8,8 @@ use std::thread;
 use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::descriptors;
-use crate::serving::Snapshot;
 use config::{Listen, Server};
+use handler::serving::Snapshot;
 
 /// The size of the kernel's descriptor table from the start, or twice the maximum number of connections if that is
 /// more. It takes 512 KiB of kernel memory.

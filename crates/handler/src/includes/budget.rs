@@ -9,7 +9,7 @@ use std::rc::Rc;
 use ring::Key;
 use sendfile::Piece;
 
-use crate::handler::Part;
+use crate::Part;
 use ::includes::Memory;
 
 /// Includes of one response, of all its pages.
@@ -25,7 +25,7 @@ const FILE_PIECE_BYTES: u64 = 1024;
 
 /// The memory and the includes that the pages of one response have taken.
 #[derive(Debug)]
-pub(in crate::handler) struct Budget {
+pub(crate) struct Budget {
     pub(super) memory: Rc<Memory>,
     /// Includes so far.
     includes: Cell<u32>,
@@ -39,7 +39,7 @@ pub(in crate::handler) struct Budget {
 
 impl Budget {
     /// The budget of a response that has not begun.
-    pub(in crate::handler) fn new(memory: Rc<Memory>) -> Rc<Self> {
+    pub(crate) fn new(memory: Rc<Memory>) -> Rc<Self> {
         Rc::new(Self {
             memory,
             includes: Cell::new(0),

@@ -13,13 +13,13 @@ use ring::Key;
 use sendfile::{Piece, Policy};
 
 use super::budget::{Budget, INCLUDES_MAX};
-use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
-use crate::network::Origin;
 use crate::serving::Serving;
+use crate::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use ::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
 use config::site::SiteId;
 use content::{Kind, Resource, Variant};
 use gateways::interest::{Interest, News};
+use session::network::Origin;
 
 /// Holes of a page that are looked for, or whose programs or upstreams are still at work, at once.
 const SIDE_BY_SIDE_MAX: usize = 8;
@@ -43,12 +43,12 @@ const URL_BYTES_SHOWN: usize = 256;
 
 /// A page that is being made.
 #[derive(Debug)]
-pub(in crate::handler) struct Page {
+pub(crate) struct Page {
     /// The request whose answer is the page.
-    pub(in crate::handler) ticket: Ticket,
+    pub(crate) ticket: Ticket,
     /// True if its producer has said that it waits.
-    pub(in crate::handler) is_awaited: bool,
-    pub(in crate::handler) context: Context,
+    pub(crate) is_awaited: bool,
+    pub(crate) context: Context,
     key: Key,
     news: Rc<RefCell<News>>,
     resource: Rc<Resource>,
@@ -69,23 +69,23 @@ pub(in crate::handler) struct Page {
 
 /// The facts about its request that a page and its includes know.
 #[derive(Clone, Debug)]
-pub(in crate::handler) struct Context {
+pub(crate) struct Context {
     /// The head of the requests for includes, without path and query, which each include has.
-    pub(in crate::handler) head: Rc<HeadBuf>,
+    pub(crate) head: Rc<HeadBuf>,
     /// The path and the query that the client has requested.
-    pub(in crate::handler) requested: Rc<[u8]>,
-    pub(in crate::handler) origin: Rc<Origin>,
-    pub(in crate::handler) serving: Rc<Serving>,
-    pub(in crate::handler) site: SiteId,
-    pub(in crate::handler) client: Option<IpAddr>,
+    pub(crate) requested: Rc<[u8]>,
+    pub(crate) origin: Rc<Origin>,
+    pub(crate) serving: Rc<Serving>,
+    pub(crate) site: SiteId,
+    pub(crate) client: Option<IpAddr>,
     /// The paths of this page and of the pages that include it, in normal form, the outermost first.
-    pub(in crate::handler) paths: Rc<[Rc<[u8]>]>,
+    pub(crate) paths: Rc<[Rc<[u8]>]>,
     /// The time of the last change of the outermost page, in Unix seconds.
-    pub(in crate::handler) modified: i64,
+    pub(crate) modified: i64,
     /// The memory and the number of includes that the pages of the response may take.
-    pub(in crate::handler) budget: Rc<Budget>,
+    pub(crate) budget: Rc<Budget>,
     /// The variables with which it begins.
-    pub(in crate::handler) scope: Scope,
+    pub(crate) scope: Scope,
 }
 
 /// A part of a page that waits to be sent. The body that fills a hole may have parts that are made while they are sent.
@@ -114,7 +114,7 @@ enum Slot {
 
 /// The next step of a page.
 #[derive(Debug)]
-pub(in crate::handler) enum Advance {
+pub(crate) enum Advance {
     /// Find the answer for a hole.
     Ask(Ask),
     /// Report a problem.
@@ -127,16 +127,16 @@ pub(in crate::handler) enum Advance {
 
 /// A hole whose answer is to be found.
 #[derive(Debug)]
-pub(in crate::handler) struct Ask {
+pub(crate) struct Ask {
     /// Its number.
-    pub(in crate::handler) hole: u32,
+    pub(crate) hole: u32,
     /// The URL as the page has it.
-    pub(in crate::handler) url: Vec<u8>,
+    pub(crate) url: Vec<u8>,
 }
 
 /// The reason for an error message in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::handler) enum Trouble {
+pub(crate) enum Trouble {
     /// A faulty directive.
     Directive(Fault),
     /// A condition without an end. It has no error message.
@@ -155,7 +155,7 @@ pub(in crate::handler) enum Trouble {
 
 /// A fault of a page, and its place.
 #[derive(Debug)]
-pub(in crate::handler) struct Problem {
+pub(crate) struct Problem {
     trouble: Trouble,
     /// The line of the directive.
     line: u32,
@@ -165,14 +165,14 @@ pub(in crate::handler) struct Problem {
 
 impl Problem {
     /// Returns whether a page includes itself.
-    pub(in crate::handler) fn is_cycle(&self) -> bool {
+    pub(crate) fn is_cycle(&self) -> bool {
         self.trouble.is_cycle()
     }
 }
 
 impl Page {
     /// Begins a page, which answers the request `ticket`.
-    pub(in crate::handler) fn new(
+    pub(crate) fn new(
         (key, news): (Key, Rc<RefCell<News>>),
         ticket: Ticket,
         context: Context,
@@ -204,7 +204,7 @@ impl Page {
     }
 
     /// Continues until the caller has something to do for it.
-    pub(in crate::handler) fn advance(&mut self, now: i64) -> Advance {
+    pub(crate) fn advance(&mut self, now: i64) -> Advance {
         let Context { head, requested, paths, modified, client, budget, .. } = &self.context;
         let (head, paths, budget) = (Rc::clone(head), Rc::clone(paths), Rc::clone(budget));
         let requested = &*Rc::clone(requested);
@@ -274,14 +274,14 @@ impl Page {
     }
 
     /// Enters the queue of pages that may continue.
-    pub(in crate::handler) fn touch(&mut self) {
+    pub(crate) fn touch(&mut self) {
         if !core::mem::replace(&mut self.is_in_line, true) {
             self.news.borrow_mut().touched.push(self.key);
         }
     }
 
     /// Checks if a page with this path may be an include of this page.
-    pub(in crate::handler) fn may_include(&self, path: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn may_include(&self, path: &[u8]) -> Result<(), Trouble> {
         let paths = &self.context.paths;
         if paths.iter().any(|other| **other == *path) {
             return Err(Trouble::Cycle);
@@ -293,13 +293,13 @@ impl Page {
     }
 
     /// Counts an include of a page with this path, or returns why it is not possible.
-    pub(in crate::handler) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
         self.may_include(path)?;
         if self.context.budget.include() { Ok(()) } else { Err(Trouble::Includes) }
     }
 
     /// The variables at a hole, if the hole is still looked for.
-    pub(in crate::handler) fn scope_of(&self, hole: u32) -> Option<Scope> {
+    pub(crate) fn scope_of(&self, hole: u32) -> Option<Scope> {
         match &self.slots.get(self.place(hole))?.0 {
             Slot::Pending { scope, .. } => Some(scope.clone()),
             _ => None,
@@ -307,12 +307,12 @@ impl Page {
     }
 
     /// Returns true if a hole is still looked for.
-    pub(in crate::handler) fn awaits(&self, hole: u32) -> bool {
+    pub(crate) fn awaits(&self, hole: u32) -> bool {
         matches!(self.slots.get(self.place(hole)), Some((Slot::Pending { .. }, _)))
     }
 
     /// Keeps the search for a hole, so that it is dropped if the page is no longer wanted.
-    pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
+    pub(crate) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
         let place = self.place(hole);
         if let Some((Slot::Pending { search: own, .. }, share)) = self.slots.get_mut(place) {
             let gateway = if search.is_some() { GATEWAY_BYTES } else { 0 };
@@ -322,7 +322,7 @@ impl Page {
     }
 
     /// The problem of a hole that is still looked for.
-    pub(in crate::handler) fn problem(&self, hole: u32, trouble: Trouble) -> Option<Problem> {
+    pub(crate) fn problem(&self, hole: u32, trouble: Trouble) -> Option<Problem> {
         match &self.slots.get(self.place(hole))?.0 {
             Slot::Pending { line, url, .. } => {
                 Some(Problem { trouble, line: *line, url: Some(url.clone()) })
@@ -333,7 +333,7 @@ impl Page {
 
     /// Fills a hole with a body, or with the error message if there is none. Returns false if the hole was not looked
     /// for.
-    pub(in crate::handler) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
+    pub(crate) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
         let place = self.place(hole);
         let Some((slot, share)) = self.slots.get_mut(place) else { return false };
         let Slot::Pending { scope, search, .. } = slot else { return false };
@@ -381,12 +381,12 @@ impl Page {
     }
 
     /// Returns true if the first slot can be sent.
-    pub(in crate::handler) fn can_go_on(&self) -> bool {
+    pub(crate) fn can_go_on(&self) -> bool {
         !matches!(self.slots.front(), Some((Slot::Pending { .. }, _)))
     }
 
     /// Returns true if nothing of the page has to be looked for or made any more. Its producer sends the rest.
-    pub(in crate::handler) fn is_computed(&self) -> bool {
+    pub(crate) fn is_computed(&self) -> bool {
         self.open == 0 && self.evaluator.is_over()
     }
 
@@ -511,7 +511,7 @@ impl Producer for PageProducer {
 
 impl Trouble {
     /// Returns true if a page includes itself, perhaps through upstreams (508).
-    pub(in crate::handler) fn is_cycle(self) -> bool {
+    pub(crate) fn is_cycle(self) -> bool {
         self == Self::Cycle || matches!(self, Self::Status(status) if status.code() == 508)
     }
 }

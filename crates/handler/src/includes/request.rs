@@ -24,12 +24,12 @@ const OF_BODY: [&str; 5] =
 
 /// The head of a client's request in the form for includes of its page: `GET`, without a body, conditions, ranges and
 /// encodings.
-pub(in crate::handler) fn stripped(head: &Head<'_>) -> HeadBuf {
+pub(crate) fn stripped(head: &Head<'_>) -> HeadBuf {
     without(head, &LEFT_OUT)
 }
 
 /// The head of a client's request in the form for another resource, without a body.
-pub(in crate::handler) fn bodiless(head: &Head<'_>) -> HeadBuf {
+pub(crate) fn bodiless(head: &Head<'_>) -> HeadBuf {
     without(head, &OF_BODY)
 }
 
@@ -59,7 +59,7 @@ fn without(head: &Head<'_>, left_out: &[&str]) -> HeadBuf {
 
 /// The path and the query of an included URL, relative to the page with the path `base`. Bytes that no request may have
 /// are percent-encoded.
-pub(in crate::handler) fn resolve(base: &[u8], url: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
+pub(crate) fn resolve(base: &[u8], url: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let (url_path, query) = match url.iter().position(|byte| *byte == b'?') {
         Some(mark) => (&url[..mark], Some(&url[mark + 1..])),
         None => (url, None),

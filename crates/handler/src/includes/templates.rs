@@ -7,14 +7,14 @@ use core::time::Duration;
 
 use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Slab, Time};
 
-use crate::handler::Ticket;
+use crate::Ticket;
 use ::includes::{Parser, Template};
 use content::{Data, Kind, Resource};
 use session::shell::{Shell, id_of, kind};
 
 /// The most bytes of a page. The response for a larger file is a 500: without evaluation the file could show what a
 /// condition leaves out.
-pub(in crate::handler) const PAGE_BYTES_MAX: u64 = 32 * 1024 * 1024;
+pub(crate) const PAGE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 /// Pages that are read at once, and pages of one device among them. Each has a buffer; others wait in a queue.
@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// The templates of a worker.
 #[derive(Debug, Default)]
-pub(in crate::handler) struct Templates {
+pub(crate) struct Templates {
     /// The templates by the addresses of their resources; weak references keep an address from being used again.
     known: HashMap<usize, Known>,
     /// The resources of parsed templates, the oldest first.
@@ -82,7 +82,7 @@ struct Reading {
 
 /// The result of [`Templates::find`].
 #[derive(Debug)]
-pub(in crate::handler) enum Lookup {
+pub(crate) enum Lookup {
     Now(Rc<Template>),
     /// [`Templates::next_done`] will return the template.
     Later,
@@ -94,7 +94,7 @@ pub(in crate::handler) enum Lookup {
 
 impl Templates {
     /// Finds the template of a resource that is a file. `keeps`: the page cache keeps the bytes.
-    pub(in crate::handler) fn find(
+    pub(crate) fn find(
         &mut self,
         shell: &mut Shell,
         resource: &Rc<Resource>,
@@ -152,7 +152,7 @@ impl Templates {
     }
 
     /// The next request whose page has been parsed; the inner `None` means that it cannot be parsed.
-    pub(in crate::handler) fn next_done(&mut self) -> Option<(Ticket, Option<Rc<Template>>)> {
+    pub(crate) fn next_done(&mut self) -> Option<(Ticket, Option<Rc<Template>>)> {
         self.done.pop_front()
     }
 

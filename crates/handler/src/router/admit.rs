@@ -9,8 +9,8 @@ use ring::Device;
 
 use super::Router;
 use super::state::State;
+use crate::Request;
 use crate::guard::{Guard, Refusal};
-use crate::handler::Request;
 use crate::serving::Serving;
 use config::route::RouteId;
 use config::site::SiteId;

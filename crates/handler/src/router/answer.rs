@@ -6,13 +6,13 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use super::Router;
+use crate::attach::Recalled;
+use crate::files;
 use crate::guard::Refusal;
-use crate::handler::attach::Recalled;
-use crate::handler::files;
-use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
-use crate::handler::viewers::View;
-use crate::handler::{AnswerSize, Body, Keep, Part, Response, includes, metrics};
+use crate::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
 use crate::serving::{Destination, RouteEntry, Served, Serving};
+use crate::viewers::View;
+use crate::{AnswerSize, Body, Keep, Part, Response, includes, metrics};
 use config::route::RouteId;
 use config::{Action, Route};
 use content::{self, Kind};

@@ -2,10 +2,10 @@
 
 use http::{HeadBuf, Method, Target};
 
-use crate::handler::{Request, Ticket};
-use crate::network::Origin;
+use crate::{Request, Ticket};
 use config::Route;
 use gateways::interest::Waiter;
+use session::network::Origin;
 
 /// A request whose answer may be more than a file.
 #[derive(Debug)]

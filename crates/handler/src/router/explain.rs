@@ -32,9 +32,9 @@ use super::https::{is_of_site, route_of, turned_away};
 use super::state::{Event, Next, Parsing, State};
 use crate::challenges::DIRECTORY;
 use crate::guard::Refusal;
-use crate::handler::includes::{self, Lookup, Pages};
-use crate::handler::{Request, Response, Ticket, files, page};
+use crate::includes::{self, Lookup, Pages};
 use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec};
+use crate::{Request, Response, Ticket, files, page};
 use ::includes::Template;
 use config::route::RouteId;
 use config::site::{SiteId, without_port};
@@ -106,19 +106,21 @@ impl Display for Client {
 
 /// A request that is explained and not sent.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
-    pub(crate) scheme: Scheme,
-    pub(crate) url: String,
+pub struct Parts {
+    /// The scheme of the URL.
+    pub scheme: Scheme,
+    /// The URL as it was given.
+    pub url: String,
     /// The host of the URL, perhaps with a port: the client connects to it, and names it in a handshake.
-    pub(crate) host: String,
+    pub host: String,
     /// The host that the request has in its field.
-    pub(crate) asked: String,
+    pub asked: String,
     /// The port of the URL, if it has one.
-    pub(crate) port: Option<u16>,
+    pub port: Option<u16>,
     /// The head of the request, as a client would send it.
-    pub(crate) head: String,
+    pub head: String,
     /// The client, if the rules for clients are to be applied.
-    pub(crate) from: Option<Client>,
+    pub from: Option<Client>,
 }
 
 /// The explanation: a name and a text on each line. Nothing in it acts on a terminal.
@@ -186,7 +188,7 @@ impl Handshake for Named {
 /// # Errors
 ///
 /// A sentence for the operator.
-pub(crate) fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String> {
+pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String> {
     let parsed = http1::parse(parts.head.as_bytes(), &Limits::DEFAULT);
     let parsed = parsed.map_err(|reject| format!("the request is refused: {reject}"))?;
     let (request, _) = parsed.ok_or("the request is not complete")?;

@@ -4,7 +4,7 @@
 use http::{Head, Status, Target};
 use ring::Time;
 
-use crate::handler::Response;
+use crate::Response;
 use crate::status_page::{Board, ErrorKind, Example};
 use gateways::lines::Budget;
 use session::reason::Reason;

@@ -3,7 +3,7 @@
 use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
-use crate::handler::files::location;
+use crate::files::location;
 use crate::serving::{Destination, Serving};
 use config::Action;
 use config::redirect;
@@ -101,7 +101,7 @@ pub(super) fn redirected(
 mod tests {
     use super::super::stage::{serving, site};
     use super::*;
-    use crate::handler::page::ALLOW;
+    use crate::page::ALLOW;
 
     #[test]
     fn a_method_that_files_do_not_take_is_sent_to_the_path_with_a_slash_whose_route_takes_it() {

@@ -16,11 +16,9 @@ use super::destination::{clean_len, is_hidden, place_of};
 use super::perform::Reply;
 use super::script::file_at;
 use super::state::{Event, Parsing};
-use crate::handler::includes::{
-    self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
-};
-use crate::handler::{Found, Handler as _, Request, Response, Ticket};
+use crate::includes::{self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble};
 use crate::serving::{self, Destination, Serving};
+use crate::{Found, Handler as _, Request, Response, Ticket};
 use ::includes::{Memory, Scope, Template};
 use config::route::RouteId;
 use content::{Kind, Resource};

@@ -18,8 +18,8 @@
 //! | route: the destination of the path | `destination.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
-//! | authorizer | [`Authorizer`](crate::handler::attach::Authorizer) | Authorize | |
-//! | answer that is recalled | [`Wrapper`](crate::handler::attach::Wrapper) | Recall | |
+//! | authorizer | [`Authorizer`](crate::attach::Authorizer) | Authorize | |
+//! | answer that is recalled | [`Wrapper`](crate::attach::Wrapper) | Recall | |
 //! | file, or gateway | `begin` | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | page of an error | `steps.rs` | File | |
@@ -56,8 +56,8 @@ use super::answer::Outcome;
 use super::asked::Asked;
 use super::destination::Ground;
 use super::steps::Step;
+use crate::attach::{Deferred, Recalled};
 use crate::guard::Refusal;
-use crate::handler::attach::{Deferred, Recalled};
 use crate::serving::{Served, TreeId};
 use ::includes::Template;
 use config::route::RouteId;

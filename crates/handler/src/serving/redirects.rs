@@ -4,14 +4,14 @@ use core::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::machine::read_regular;
+use crate::regular_file::read_regular;
 use config::Message;
 use config::errno::words;
 use config::redirect::{self, Redirects};
 
 /// The reason why a file of redirects is not used.
 #[derive(Debug)]
-pub(crate) enum NoRedirects {
+pub enum NoRedirects {
     /// The file cannot be read; the text is a sentence for the operator.
     Unreadable(String),
     /// The file has mistakes.
@@ -35,7 +35,7 @@ impl fmt::Display for NoRedirects {
 /// # Errors
 ///
 /// See [`NoRedirects`].
-pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, NoRedirects> {
+pub fn read_redirects(path: &Path) -> Result<Redirects, NoRedirects> {
     let read = || -> io::Result<String> {
         let max = redirect::FILE_BYTES_MAX;
         let bytes = read_regular(path, max).map_err(|error| match error.kind() {

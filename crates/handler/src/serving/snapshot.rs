@@ -232,7 +232,7 @@ impl Served {
 
 impl Snapshot {
     /// The challenges of authorities that are answered, which all snapshots of a process share.
-    pub(crate) fn challenges(&self) -> Arc<Challenges> {
+    pub fn challenges(&self) -> Arc<Challenges> {
         Arc::clone(&self.challenges)
     }
 
@@ -452,7 +452,7 @@ impl Snapshot {
     }
 
     /// Gives the upstreams with TLS their settings. Before that their servers cannot be asked.
-    pub(crate) fn set_upstream_tls(
+    pub fn set_upstream_tls(
         &self,
         settings_of: impl Fn(&config::Upstream) -> Option<Arc<SharedClientSettings>>,
     ) {
@@ -482,7 +482,7 @@ impl Snapshot {
     /// # Errors
     ///
     /// A sentence for the operator, if no thread can be started.
-    pub(crate) fn resolve_names(&self) -> Result<(), String> {
+    pub fn resolve_names(&self) -> Result<(), String> {
         let resolve = |upstream: &Arc<Upstream>| upstream.resolve(&self.names);
         let resolved = self.upstreams().try_for_each(resolve);
         resolved.map_err(|error| format!("cannot start a thread for names: {error}"))?;
@@ -496,12 +496,12 @@ impl Snapshot {
     }
 
     /// The trusted proxies.
-    pub(crate) const fn proxies(&self) -> &Proxies {
+    pub const fn proxies(&self) -> &Proxies {
         &self.proxies
     }
 
     /// The limits of clients.
-    pub(crate) const fn limiter(&self) -> &Arc<Limiter> {
+    pub const fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
 
@@ -535,12 +535,12 @@ impl Snapshot {
     }
 
     /// The number of sites.
-    pub(crate) const fn sites_len(&self) -> usize {
+    pub const fn sites_len(&self) -> usize {
         self.sites.len()
     }
 
     /// The number of routes.
-    pub(crate) const fn routes_len(&self) -> usize {
+    pub const fn routes_len(&self) -> usize {
         self.routes.len()
     }
 
@@ -550,7 +550,7 @@ impl Snapshot {
     }
 
     /// The settings of each worker.
-    pub(crate) const fn tuning(&self) -> &Tuning {
+    pub const fn tuning(&self) -> &Tuning {
         &self.tuning
     }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::machine::open_regular;
 use config::errno::words;
+use handler::regular_file::open_regular;
 
 /// The marks of a file, seen through symbolic links: if a file is written, or another one takes its path, a mark changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

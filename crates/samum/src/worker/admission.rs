@@ -2,8 +2,8 @@
 
 use core::net::IpAddr;
 
-use crate::desk::Desk;
 use crate::network::Origin;
+use handler::desk::Desk;
 use session::client::Client;
 use session::shell::Shell;
 

@@ -15,9 +15,9 @@ use ring::Time;
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
-use crate::desk::Desk;
-use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use crate::network::Origin;
+use handler::desk::Desk;
+use handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use logs::{Began, Cut, Record};
 use metrics::Stats;
 use respond::respond;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::{Config, FileRules, Files, Log, Server, Tuning};
-use samum::serving::Snapshot;
+use handler::serving::Snapshot;
 
 /// The settings of the worker, and the rules for the files.
 #[derive(Clone, Debug, Default)]

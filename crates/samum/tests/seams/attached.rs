@@ -9,15 +9,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, GatewayRules, Tuning, Upstream, upstream};
-use http::{Head, Method, ResponseHead, Status, Target};
-use ring::sim::{Peer, PeerListener, World};
-use samum::handler::attach::{Admission, Authorizer, Recalled, Wrapper};
-use samum::handler::router::Router;
-use samum::handler::{
+use handler::attach::{Admission, Authorizer, Recalled, Wrapper};
+use handler::router::Router;
+use handler::serving::Snapshot;
+use handler::{
     AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
 };
+use http::{Head, Method, ResponseHead, Status, Target};
+use ring::sim::{Peer, PeerListener, World};
 use samum::network::Listeners;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use sendfile::{File, Piece, Policy, Takes};
 use session::Http1;

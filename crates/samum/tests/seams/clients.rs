@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Config, Rate, Route, Tuning};
+use handler::serving::Snapshot;
 use ring::sim::{End, Peer, World};
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 use testkit::Response;

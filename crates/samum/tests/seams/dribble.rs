@@ -8,12 +8,12 @@ use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 
-use http::{Head, ResponseHead, Status, Target};
-use ring::{Completion, Op};
-use samum::handler::router::Router;
-use samum::handler::{
+use handler::router::Router;
+use handler::{
     AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Request, Response, Ticket,
 };
+use http::{Head, ResponseHead, Status, Target};
+use ring::{Completion, Op};
 use sendfile::Piece;
 use session::context::Context;
 use session::shell::{Shell, kind};

@@ -7,13 +7,13 @@ use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 
-use http::{FieldSection, Head, ResponseHead, Status, Target};
-use ring::{Completion, Op};
-use samum::handler::router::Router;
-use samum::handler::{
+use handler::router::Router;
+use handler::{
     AnswerSize, Body, BodySink, Consumer, Found, Handler, Part, Produced, Producer, Request,
     Response, Ticket,
 };
+use http::{FieldSection, Head, ResponseHead, Status, Target};
+use ring::{Completion, Op};
 use sendfile::Piece;
 use session::context::Context;
 use session::shell::{Shell, kind};

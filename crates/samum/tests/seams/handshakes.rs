@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Address, Config, FileRules, Files, Listen, Route};
+use handler::serving::Snapshot;
 use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
 use ring::sim::{Peer, World};
 use rustls::crypto::aws_lc_rs::{self, kx_group};
@@ -15,7 +16,6 @@ use rustls::{ClientConnection, HandshakeKind};
 use samum::crowd::Crowd;
 use samum::network::Listeners;
 use samum::secure::Secure;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 use testkit::metrics::Metrics;

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, FileRules, Files, Route, Site, Tuning};
+use handler::router::Router;
+use handler::serving::Snapshot;
 use ring::sim::World;
 use ring::{Event, Fd, Op, OpenHow, Ring};
-use samum::handler::router::Router;
 use samum::network::Listeners;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 

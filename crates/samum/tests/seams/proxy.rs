@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, GatewayRules, Route, Site, Tuning, Upstream, upstream};
+use handler::serving::Snapshot;
 use metrics::Stats;
 use ring::sim::{Config as SimConfig, End, Faults, Peer, PeerListener, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use rustix::fs::OFlags;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 

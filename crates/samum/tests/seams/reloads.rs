@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Address, Config, FileRules, Files, Route, Server, Tuning};
+use handler::router::Router;
+use handler::serving::Snapshot;
 use ring::sim::{Peer, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use samum::crowd::Crowd;
-use samum::handler::router::Router;
 use samum::network::Listeners;
-use samum::serving::Snapshot;
 use samum::worker::{Replacement, Worker};
 use session::Http1;
 use testkit::Random;

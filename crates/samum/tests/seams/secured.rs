@@ -11,14 +11,14 @@ use config::{
     Access, Action, Address, Config, FileRules, Files, FixedStatus, GatewayRules, Https, Listen,
     Redirect, RequestHeader, Route, Site, Upstream,
 };
+use handler::Request;
+use handler::attach::{Admission, Authorizer};
+use handler::router::Router;
+use handler::serving::Snapshot;
 use http::Status;
 use outq::OutQ;
 use ring::sim::{Peer, PeerListener, World};
-use samum::handler::Request;
-use samum::handler::attach::{Admission, Authorizer};
-use samum::handler::router::Router;
 use samum::network::Listeners;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use sendfile::{Failure, Handshake, KernelTcp, Piece, Takes};
 use session::Http1;
@@ -245,7 +245,7 @@ impl Authorizer for Refusing {
         Admission::Now(Err(Status::Unauthorized))
     }
 
-    fn next_admitted(&mut self) -> Option<(samum::handler::Ticket, Result<(), Status>)> {
+    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Status>)> {
         None
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, FileRules, Files, Route, Site};
+use handler::serving::Snapshot;
 use ring::sim::{Config as Simulation, World};
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use testkit::metrics::Metrics;
 

@@ -6,12 +6,12 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use config::Tuning;
+use handler::Handler;
+use handler::desk::Desk;
+use handler::router::Router;
 use ring::Ring;
 use ring::sim::World;
 use samum::crowd::Crowd;
-use samum::desk::Desk;
-use samum::handler::Handler;
-use samum::handler::router::Router;
 use samum::network::Listeners;
 use samum::worker::{Parts, Worker};
 use session::Http1;

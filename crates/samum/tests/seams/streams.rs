@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use config::{FileRules, Tuning};
+use handler::serving::Snapshot;
 use ring::sim::{Config, Counts, Peer, World};
-use samum::serving::Snapshot;
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, Policy, Window};
 use session::Http;

@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use config::Tuning;
+use handler::{AnswerSize, Body, Found, Handler, Request, Response, Ticket};
 use http::{Head, ResponseHead, Status};
 use ring::sim::{Config, End, Peer, World};
 use ring::{Completion, Ring};
-use samum::handler::{AnswerSize, Body, Found, Handler, Request, Response, Ticket};
 use samum::network::Listeners;
 use samum::worker::Worker;
 use session::Http1;

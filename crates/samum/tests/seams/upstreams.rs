@@ -10,10 +10,10 @@ use config::{
     Action, Balance, Config, GatewayRules, HashBy, HealthRules, Protocol, Route, ServerAddress,
     ServerUrl, Upstream,
 };
+use handler::router::Router;
+use handler::serving::Snapshot;
 use ring::sim::{Peer, PeerListener, World};
-use samum::handler::router::Router;
 use samum::network::Listeners;
-use samum::serving::Snapshot;
 use samum::worker::Worker;
 use session::Http1;
 use testkit::Random;

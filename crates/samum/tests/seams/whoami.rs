@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use config::Tuning;
+use handler::{AnswerSize, Body, Found, Handler, Part, Request, Response, Ticket};
 use http::{Head, ResponseHead, Status};
 use ring::Completion;
 use ring::sim::World;
-use samum::handler::{AnswerSize, Body, Found, Handler, Part, Request, Response, Ticket};
 use samum::network::Listeners;
 use samum::worker::Worker;
 use sendfile::Piece;

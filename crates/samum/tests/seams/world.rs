@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::FileRules;
+use handler::Handler;
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
 use samum::crowd::Crowd;
-use samum::handler::Handler;
 use samum::network::{Listeners, Network};
 use samum::worker::{Parts, Worker};
 use sendfile::{KernelTcp, Transport};

@@ -11,15 +11,15 @@ use ring::Key;
 use super::super::stage::{route, serving_of, site};
 use super::super::state::{Arrived, Named};
 use super::*;
-use crate::handler::attach::Recalled;
-use crate::handler::{AnswerSize, Request, Response, Ticket};
-use crate::network::{Origin, Peer};
+use crate::attach::Recalled;
+use crate::{AnswerSize, Request, Response, Ticket};
 use ::includes::{Parser, Template};
 use config::Route;
 use content::FileSet;
 use gateways::HAND_OVERS_MAX;
 use gateways::held::Held;
 use gateways::interest::Interest;
+use session::network::{Origin, Peer};
 
 /// The paths that are asked for, and the paths to which requests are handed over. The last path has no route.
 const PATHS: [&str; 12] = [

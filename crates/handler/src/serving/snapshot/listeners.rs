@@ -19,18 +19,18 @@ pub(in crate::serving) struct Listener {
 
 /// The demands of a listener on each client that connects.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Admission {
+pub struct Admission {
     /// True if the client's address is needed.
-    pub(crate) asks: bool,
+    pub asks: bool,
     /// True if the client's connections are counted.
-    pub(crate) counts: bool,
+    pub counts: bool,
     /// The number of a client's connections beyond which further ones are closed at once. Some if all routes have a
     /// limit: no route would answer, and clients that send no request must not take the slots of others.
-    pub(crate) connections_max: Option<u32>,
+    pub connections_max: Option<u32>,
     /// True if clients without an address are on Unix sockets; otherwise such clients have gone.
-    pub(crate) is_unix: bool,
+    pub is_unix: bool,
     /// True if proxies send a header of the PROXY protocol.
-    pub(crate) proxy_protocol: bool,
+    pub proxy_protocol: bool,
     /// True if clients may speak HTTP/2.
     pub(crate) http2: bool,
     /// True if a route can take tunnels: one whose requests are passed on to servers.
@@ -124,7 +124,7 @@ impl Snapshot {
     }
 
     /// The demands on clients of a listener.
-    pub(crate) fn admission(&self, listener: u32) -> Admission {
+    pub fn admission(&self, listener: u32) -> Admission {
         self.listener(listener).map_or_else(Admission::default, |listener| listener.admission)
     }
 

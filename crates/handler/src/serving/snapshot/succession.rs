@@ -40,7 +40,11 @@ impl Snapshot {
 
     /// As [`successor`](Self::successor), with the settings of connections to upstreams with TLS. Upstreams without
     /// settings cannot be asked.
-    pub(crate) fn successor_with_tls(
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub fn successor_with_tls(
         &self,
         config: &Config,
         settings_of: impl Fn(&config::Upstream) -> Option<Arc<SharedClientSettings>>,
@@ -130,7 +134,7 @@ impl Snapshot {
     }
 
     /// The indices of the roots whose directories are opened for trees that are not kept, with repetitions.
-    pub(crate) fn new_roots(&self, succession: &Succession) -> impl Iterator<Item = usize> {
+    pub fn new_roots(&self, succession: &Succession) -> impl Iterator<Item = usize> {
         let all = self.trees.iter().zip(&succession.trees);
         all.filter(|(_, kept)| kept.is_none()).map(|(tree, _)| tree.root)
     }
@@ -148,12 +152,12 @@ impl Succession {
     }
 
     /// The numbers of the listeners that the next configuration does not have, in order.
-    pub(crate) fn removed(&self) -> &[u32] {
+    pub fn removed(&self) -> &[u32] {
         &self.removed
     }
 
     /// Returns true if the next configuration does not have a listener.
-    pub(crate) fn removes(&self, listener: u32) -> bool {
+    pub fn removes(&self, listener: u32) -> bool {
         self.removed.binary_search(&listener).is_ok()
     }
 }

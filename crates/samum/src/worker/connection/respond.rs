@@ -8,9 +8,9 @@ use ring::Ring;
 use sendfile::{Disk, Takes};
 
 use super::Tools;
-use crate::desk::Desk;
-use crate::handler::{Handler, Response, Ticket};
 use crate::network::Origin;
+use handler::desk::Desk;
+use handler::{Handler, Response, Ticket};
 use session::Session;
 use session::context::Recorder as _;
 use session::page;
