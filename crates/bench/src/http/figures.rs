@@ -2,7 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-use crate::load::account::{Account, Bottleneck, Failure};
+use crate::load::account::{Account, Bottleneck};
+use crate::load::failure::Failure;
 use crate::spread::Spread;
 use crate::{Recorder, Unit};
 

@@ -6,59 +6,10 @@ use core::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::schedule::Nanos;
+use super::failure::Failure;
+use super::schedule::{Nanos, nanos};
 use super::trace::Trace;
 use crate::spread::Value;
-
-/// The reasons why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
-    /// No connection: refused, unreachable.
-    Connect,
-    /// No local port left to connect from.
-    Ports,
-    /// The connection was reset or closed within the exchange.
-    Closed,
-    /// No complete response within the time limit.
-    Timeout,
-    /// Not a response.
-    Malformed,
-    /// Another status than 200.
-    Status,
-    /// Other bytes than those of the file, or another number of them.
-    Bytes,
-    /// Without a response and without a timeout at the end of the load.
-    Unfinished,
-}
-
-impl Failure {
-    /// All kinds of failures.
-    pub const ALL: [Self; 8] = [
-        Self::Connect,
-        Self::Ports,
-        Self::Closed,
-        Self::Timeout,
-        Self::Malformed,
-        Self::Status,
-        Self::Bytes,
-        Self::Unfinished,
-    ];
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "not connected",
-            Self::Ports => "no local port left",
-            Self::Closed => "connection lost",
-            Self::Timeout => "timed out",
-            Self::Malformed => "malformed",
-            Self::Status => "status not 200",
-            Self::Bytes => "wrong bytes",
-            Self::Unfinished => "unanswered at the end",
-        })
-    }
-}
 
 /// A part of the window: the number of responses in it, and the longest wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -300,11 +251,6 @@ impl fmt::Display for Bottleneck {
 #[allow(clippy::cast_precision_loss, reason = "counts of requests and bytes")]
 fn per_second(count: u64, window: Duration) -> f64 {
     if window.is_zero() { f64::NAN } else { count as f64 / window.as_secs_f64() }
-}
-
-/// A duration in nanoseconds; longer ones count as 584 years.
-pub(crate) fn nanos(duration: Duration) -> Nanos {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The precision of latencies: 0.1 %, which is finer than their repeatability.

@@ -17,9 +17,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::account::{Account, Failure, LATE, nanos};
+use super::account::{Account, LATE};
+use super::failure::Failure;
 use super::popularity::Popularity;
 use super::response::Parser;
+use super::schedule::nanos;
 use super::schedule::{Arrival, Nanos, Schedule};
 use super::target::{begin_connect, connect};
 use super::trace::{Exchange, Trace};

@@ -28,6 +28,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 pub mod account;
 pub mod engine;
+pub mod failure;
 pub mod fetch;
 pub mod popularity;
 pub mod questions;
@@ -37,8 +38,9 @@ pub mod slow;
 pub mod target;
 pub mod trace;
 
-pub use account::{Account, Failure};
+pub use account::Account;
 pub use engine::{Watch, run};
+pub use failure::Failure;
 pub use popularity::Order;
 pub use schedule::{Arrival, Ramp};
 pub use target::{Sources, Target, Url};

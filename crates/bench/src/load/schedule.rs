@@ -4,8 +4,15 @@
 //! stalled server would delay the very requests that would have seen the stall ("coordinated
 //! omission", Gil Tene 2013).
 
+use core::time::Duration;
+
 /// Nanoseconds since the load began.
 pub type Nanos = u64;
+
+/// A duration in nanoseconds; longer ones count as 584 years.
+pub(crate) fn nanos(duration: Duration) -> Nanos {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// The event that makes the next request leave.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +97,7 @@ impl Schedule {
     /// The time at which the next request is meant to leave; None in a closed loop.
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
-        (self.arrival != Arrival::Closed).then(|| nanos(self.next))
+        (self.arrival != Arrival::Closed).then(|| nanos_of(self.next))
     }
 
     /// Takes the next request if it is due.
@@ -129,7 +136,7 @@ impl Schedule {
     clippy::cast_sign_loss,
     reason = "times are positive and far below 2^64 nanoseconds, 584 years"
 )]
-fn nanos(seconds: f64) -> Nanos {
+fn nanos_of(seconds: f64) -> Nanos {
     (seconds * 1e9).round() as Nanos
 }
 
@@ -190,7 +197,7 @@ mod tests {
             let ramp = Ramp { from, to: from + more, seconds };
             let mut schedule = Schedule::new(Arrival::Ramp(ramp), seed);
             let end = 1.5 * seconds;
-            let times = take(&mut schedule, nanos(end));
+            let times = take(&mut schedule, nanos_of(end));
             prop_assert!(times.is_sorted());
             for window in 0..6 {
                 let [a, b] = [window, window + 1].map(|nth| end * f64::from(nth) / 6.0);

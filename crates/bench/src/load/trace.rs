@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::account::{Failure, nanos};
-use super::schedule::Nanos;
+use super::failure::Failure;
+use super::schedule::{Nanos, nanos};
 
 /// One request and what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! The judgement of a load: safe or not, and why. Pure.
 
-use crate::load::account::{Bottleneck, Failure, nanos};
+use crate::load::account::Bottleneck;
+use crate::load::failure::Failure;
 use crate::load::schedule::Nanos;
+use crate::load::schedule::nanos;
 use crate::load::trace::{self, Trace};
 use crate::spread::Value;
 use crate::stats::float;

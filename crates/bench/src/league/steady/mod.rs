@@ -32,7 +32,7 @@ use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
 use super::{Dropped, League};
-use crate::load::account::nanos;
+use crate::load::schedule::nanos;
 use crate::load::{Account, Arrival, Background, Order, Plan, Ramp, Sources, Target, pin};
 use crate::run::{Figure, Table};
 use crate::spread::Value;

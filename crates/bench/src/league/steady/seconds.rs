@@ -1,7 +1,7 @@
 //! A load second by second: traffic, latency of hot files, downloads under way, errors. Pure.
 
-use crate::load::account::nanos;
 use crate::load::schedule::Nanos;
+use crate::load::schedule::nanos;
 use crate::load::trace::{self, Trace};
 use crate::stats::float;
 
@@ -63,7 +63,7 @@ const PEAK: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::account::Failure;
+    use crate::load::failure::Failure;
     use crate::load::trace::Exchange;
 
     #[test]

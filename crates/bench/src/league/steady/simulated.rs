@@ -3,9 +3,10 @@
 use super::files::{Group, SiteFile, bytes_from_disk, files};
 use super::judge::{Figures, Judgement, judge};
 use super::search::{Direction, Found, Search};
-use crate::load::account::{Failure, nanos};
 use crate::load::engine::DRAIN;
+use crate::load::failure::Failure;
 use crate::load::popularity::Popularity;
+use crate::load::schedule::nanos;
 use crate::load::schedule::{Nanos, Schedule};
 use crate::load::trace::{Exchange, Trace};
 use crate::load::{Arrival, Order};
