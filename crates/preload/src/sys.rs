@@ -485,6 +485,16 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
 }
 
+/// Asks the kernel to begin to read a range, all of it at once. The call does not wait for the bytes. It may wait for
+/// metadata and for the disk's queue. This is only advice, so errors are ignored: what is missing is read when it
+/// is needed.
+pub(crate) fn will_need(fd: c_int, offset: u64, len: u64) {
+    // A file has no bytes beyond `i64::MAX`.
+    let [offset, len] = [offset, len].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
+    // SAFETY: posix_fadvise(2) takes no pointers.
+    unsafe { libc::posix_fadvise(fd, offset, len, libc::POSIX_FADV_WILLNEED) };
+}
+
 /// This process's share of memory, in bytes: the memory of the machine, or of the container, divided by the
 /// number of CPUs. Limits of other control groups are not seen.
 pub(crate) fn memory() -> u64 {
