@@ -33,11 +33,11 @@ const WINDOW_MAX: u64 = 4 * BLOCK;
 /// The largest window on a fast disk, where a socket waits for half of it: to resume sockets more often costs
 /// more than the disk. The kernel reads ahead there, often as far; but the program would have to look at
 /// bytes that no reader has passed, and a look is a copy.
+///
+/// There it is also the first window of a stream whose program asks for at least half a block (nginx asks for 2 MiB
+/// at a time, lighttpd for 256 KiB less the header). If a job ends before the program asks for more, the disk idles,
+/// and its readahead begins anew.
 const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
-/// On a fast disk the first window of a stream is twice what the program asks for, and at least this, if it
-/// asks for half a block or more (nginx asks for 2 MiB at a time, lighttpd for 256 KiB less the header). If a
-/// job ends before the program asks for more, the disk idles, and its readahead begins anew.
-const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// The part of memory that all windows together may fill: more would evict bytes that others wait to send.
 const PREFETCH_PART: u64 = 8;
 /// The table of places where jobs ended, in which a job that begins there finds its window. Entries overwrite
@@ -152,10 +152,12 @@ impl Job {
         self.end = self.end.max(reach);
     }
 
-    /// The byte that a socket waits for: the first that it wants, or on a fast disk the last of half a
-    /// window.
+    /// The byte that a socket waits for: the first that it wants, or on a fast disk the last of half a window, if the
+    /// program will probably want as much.
     fn until(&self, want: Want, is_fast: bool) -> u64 {
-        let wanted = want.offset.saturating_add(want.count.min(self.window / 2)).min(self.end);
+        let half = self.window / 2;
+        let count = if wants_more(want) { half } else { want.count.min(half) };
+        let wanted = want.offset.saturating_add(count).min(self.end);
         if is_fast { wanted.saturating_sub(1).max(want.offset) } else { want.offset }
     }
 }
@@ -374,11 +376,7 @@ impl LockedState {
         {
             self.tickets += 1;
             let window = self.window(want, window_max);
-            let window = if is_fast && want.count >= BLOCK / 2 {
-                window.max(want.count.saturating_mul(2).max(WINDOW_FAST_MIN)).min(window_max)
-            } else {
-                window
-            };
+            let window = if is_fast && wants_more(want) { window_max } else { window };
             let end = want.offset;
             let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
             let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
@@ -850,6 +848,11 @@ fn end_of_block(offset: u64) -> u64 {
 /// The end of the part of a file around an offset, if all parts have `len` bytes.
 fn end_of(offset: u64, len: u64) -> u64 {
     (offset / len).saturating_add(1).saturating_mul(len)
+}
+
+/// Says whether a program asks for so much at a time that it probably sends a long part of the file.
+const fn wants_more(want: Want) -> bool {
+    want.count >= BLOCK / 2
 }
 
 fn place(want: Want) -> u64 {
