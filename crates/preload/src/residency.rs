@@ -12,7 +12,8 @@
 //!
 //! Three cases remain, in which `sendfile(2)` sleeps for one read: pages evicted within 5 ms after they were
 //! found or read; pages evicted within 100 ms after they were read, if another program reads the block back
-//! meanwhile; pages read back out of order.
+//! meanwhile; pages read back out of order. Where `cachestat` is refused, the last case includes pages that were
+//! evicted within 2 s after they were read, while the first page of their block was not.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,11 @@ const _: () = assert!(BLOCK <= SCRATCH_REACH);
 const EXACT_BYTES: u64 = 16 * 1024;
 /// A stream follows the reader of the block before for this time.
 const FOLLOWING_MS: u64 = 1000;
+/// Where `cachestat` is refused, a block that a reader has read is believed for this time, and its first byte is
+/// touched. Reclaim takes the pages that were read first, so the page with that byte leaves memory first. A look
+/// would copy the block: with 200 downloads at once all bytes were copied, because they waited longer than
+/// [`pace::belief`] allows without a witness.
+const READ_ALONE: Duration = Duration::from_secs(2);
 /// The number of beliefs. A block overwrites another that has the same slot.
 const BLOCKS_MAX: usize = 1 << 16;
 const PAGE: u64 = 4096;
@@ -197,7 +203,8 @@ impl File {
             Some(complete) => complete,
             // A block that was not just read is touched by the caller.
             None => {
-                pace::belief(ages.0, ages.1, Witness::None) == pace::Belief::Holds
+                let holds = pace::belief(ages.0, ages.1, Witness::None) == pace::Belief::Holds;
+                (holds || was_read && ages.0 < READ_ALONE)
                     && (!self.is_just_read(belief) || self.touch(offset))
             }
         };
