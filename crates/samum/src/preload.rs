@@ -4,7 +4,7 @@ use core::iter;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, SeekFrom};
+use std::io::{self, Read as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -142,6 +142,9 @@ fn check(path: &Path) -> Result<(), String> {
     }
     match kind(&mut file).map_err(read)? {
         Kind::Dynamic | Kind::Script => Ok(()),
+        Kind::Musl => {
+            Err("it uses musl, and the library needs glibc (use a build for glibc)".into())
+        }
         Kind::Static => {
             Err("it is statically linked, so there is no C library to replace calls of \
                              (Go programs, for example, make system calls directly)"
@@ -162,6 +165,8 @@ fn has_capabilities(file: &File) -> bool {
 enum Kind {
     /// By the dynamic loader.
     Dynamic,
+    /// By the dynamic loader of musl, which cannot load a library for glibc.
+    Musl,
     /// By the kernel alone.
     Static,
     /// ELF, but not for this machine.
@@ -193,15 +198,26 @@ fn kind(file: &mut (impl io::Read + io::Seek)) -> io::Result<Kind> {
     let table = u64::from_ne_bytes(header[32..40].try_into().expect("8 bytes"));
     let (size, count) = (word(54), word(56));
     for index in 0..u64::from(count) {
-        let mut kind = [0; 4];
+        let mut entry = [0; 40];
         file.seek(SeekFrom::Start(table.saturating_add(index * u64::from(size))))?;
-        file.read_exact(&mut kind)?;
-        if u32::from_ne_bytes(kind) == INTERPRETER {
-            return Ok(Kind::Dynamic);
+        file.read_exact(&mut entry)?;
+        if u32::from_ne_bytes(entry[..4].try_into().expect("4 bytes")) == INTERPRETER {
+            let long =
+                |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("8 bytes"));
+            let mut loader = Vec::new();
+            file.seek(SeekFrom::Start(long(8)))?;
+            file.take(long(32).min(LOADER_BYTES_MAX)).read_to_end(&mut loader)?;
+            let is_musl = loader.windows(MUSL.len()).any(|part| part == MUSL);
+            return Ok(if is_musl { Kind::Musl } else { Kind::Dynamic });
         }
     }
     Ok(Kind::Static)
 }
+
+/// A part of the name of musl's loader: `/lib/ld-musl-x86_64.so.1`.
+const MUSL: &[u8] = b"/ld-musl-";
+/// The longest name of a loader that is read: the longest path.
+const LOADER_BYTES_MAX: u64 = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -240,6 +256,24 @@ mod tests {
         }
         let cut = elf(2, ours, &[1])[..70].to_vec();
         assert!(kind(&mut Cursor::new(&cut[..66])).is_err());
+    }
+
+    #[test]
+    fn the_loader_of_musl_is_known_by_its_name() {
+        for (loader, expected) in [
+            (&b"/lib64/ld-linux-x86-64.so.2\0"[..], Kind::Dynamic),
+            (b"/lib/ld-musl-x86_64.so.1\0", Kind::Musl),
+            (b"/opt/musl/ld-linux.so.2\0", Kind::Dynamic),
+        ] {
+            let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+            let mut file = elf(2, machine, &[1, 3]);
+            let entry = 64 + 56;
+            let at = file.len();
+            file[entry + 8..entry + 16].copy_from_slice(&(at as u64).to_ne_bytes());
+            file[entry + 32..entry + 40].copy_from_slice(&(loader.len() as u64).to_ne_bytes());
+            file.extend(loader);
+            assert_eq!(kind(&mut Cursor::new(file)).unwrap(), expected);
+        }
     }
 
     #[test]
