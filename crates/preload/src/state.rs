@@ -34,10 +34,11 @@ const WINDOW_MAX: u64 = 4 * BLOCK;
 /// more than the disk. The kernel reads ahead there, often as far; but the program would have to look at
 /// bytes that no reader has passed, and a look is a copy.
 ///
-/// There it is also the first window of a stream whose program asks for at least half a block (nginx asks for 2 MiB
-/// at a time, lighttpd for 256 KiB less the header). If a job ends before the program asks for more, the disk idles,
-/// and its readahead begins anew.
+/// If a job ends before the program asks for more, the disk idles, and its readahead begins anew. So the first window
+/// of a stream is large, too ([`first_window`]).
 const WINDOW_FAST_MAX: u64 = 32 * BLOCK;
+/// On a fast disk the least first window of a stream.
+const WINDOW_FAST_MIN: u64 = 8 * BLOCK;
 /// The part of memory that all windows together may fill: more would evict bytes that others wait to send.
 const PREFETCH_PART: u64 = 8;
 /// The table of places where jobs ended, in which a job that begins there finds its window. Entries overwrite
@@ -114,6 +115,9 @@ struct Job {
     yield_at: u64,
     /// The end of the bytes to read.
     end: u64,
+    /// On a fast disk, the end of the block with which a stream begins; 0 for a job that continues another. The
+    /// first step and the first wait of a client end there, because its first byte shall come soon.
+    first_end: u64,
     window: u64,
     ticket: u64,
     waiters: Link,
@@ -127,6 +131,7 @@ impl Job {
         at: 0,
         yield_at: 0,
         end: 0,
+        first_end: 0,
         window: 0,
         ticket: 0,
         waiters: Link::NONE,
@@ -157,7 +162,8 @@ impl Job {
     fn until(&self, want: Want, is_fast: bool) -> u64 {
         let half = self.window / 2;
         let count = if wants_more(want) { half } else { want.count.min(half) };
-        let wanted = want.offset.saturating_add(count).min(self.end);
+        let reach = if want.offset < self.first_end { self.first_end } else { self.end };
+        let wanted = want.offset.saturating_add(count).min(reach);
         if is_fast { wanted.saturating_sub(1).max(want.offset) } else { want.offset }
     }
 }
@@ -375,8 +381,10 @@ impl LockedState {
             && let Some(fd) = open()
         {
             self.tickets += 1;
-            let window = self.window(want, window_max);
-            let window = if is_fast && wants_more(want) { window_max } else { window };
+            let known = self.window(want, window_max);
+            let begins = known == 0 && is_fast && wants_more(want);
+            let window = if begins { first_window(want).min(window_max) } else { known };
+            let first_end = if begins { end_of_block(want.offset) } else { 0 };
             let end = want.offset;
             let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
             let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
@@ -384,7 +392,7 @@ impl LockedState {
             self.table.set_flags(fd, OURS);
             let yield_at = at.saturating_add(WINDOW_FAST_MAX);
             self.jobs[free] =
-                Job { phase, file, files, at, yield_at, end, window, ticket, waiters };
+                Job { phase, file, files, at, yield_at, end, first_end, window, ticket, waiters };
             self.jobs[free].reach(want);
             self.jobs_used = self.jobs_used.max(free + 1);
             return Some((free, Some(self.jobs[free].until(want, is_fast))));
@@ -579,15 +587,15 @@ impl LockedState {
         self.is_watched = false;
     }
 
-    /// Begins the next step of a job: one block, or if the job goes on as much as the disk's pace says. A call of
-    /// [`note_pace`](Self::note_pace) follows.
+    /// Begins the next step of a job: one block, or if the job has begun and goes on as much as the disk's pace
+    /// says. A call of [`note_pace`](Self::note_pace) follows.
     pub(crate) fn begin_chunk(&mut self, index: usize, now_us: u64) -> Chunk {
         let job = self.jobs[index];
-        let Job { file, files, at, end, .. } = job;
+        let Job { file, files, at, end, first_end, .. } = job;
         self.note_time(now_us);
         let now = Duration::from_micros(now_us);
         let Disk { pace, spacing, .. } = self.disk(file.dev);
-        let most = if job.goes_on() { pace.chunk() } else { BLOCK };
+        let most = if job.goes_on() && at >= first_end { pace.chunk() } else { BLOCK };
         let len = end.min(end_of(at, most)).saturating_sub(at).max(1);
         pace.begin(len, now);
         if job.goes_on() {
@@ -853,6 +861,12 @@ fn end_of(offset: u64, len: u64) -> u64 {
 /// Says whether a program asks for so much at a time that it probably sends a long part of the file.
 const fn wants_more(want: Want) -> bool {
     want.count >= BLOCK / 2
+}
+
+/// The first window of a stream on a fast disk, if it [`wants_more`]: nginx asks for 2 MiB at a time, lighttpd for
+/// 256 KiB less the header. It is no larger, because a client may have asked for no more than this range.
+fn first_window(want: Want) -> u64 {
+    want.count.saturating_mul(2).max(WINDOW_FAST_MIN)
 }
 
 fn place(want: Want) -> u64 {

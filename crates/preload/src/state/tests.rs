@@ -325,10 +325,33 @@ fn on_a_fast_disk_a_stream_begins_with_a_window() {
     let mut state = state();
     read_blocks(&mut state, 1, 100);
     // lighttpd asks for 256 KiB less a header.
-    for count in [BLOCK - 168, 8 * BLOCK, u64::MAX] {
-        assert_eq!(reach(&mut state, count), WINDOW_FAST_MAX + BLOCK);
-    }
+    assert_eq!(reach(&mut state, BLOCK - 168), WINDOW_FAST_MIN + BLOCK);
+    assert_eq!(reach(&mut state, 8 * BLOCK), 16 * BLOCK + BLOCK);
+    assert_eq!(reach(&mut state, u64::MAX), WINDOW_FAST_MAX + BLOCK);
     assert_eq!(reach(&mut state, 5000), 5000);
+}
+
+#[test]
+fn on_a_fast_disk_the_first_byte_comes_soon_and_then_half_a_window_at_a_time() {
+    let mut state = state();
+    read_blocks(&mut state, 1, 100);
+    let mut at = 3 * BLOCK + 100;
+    assert_deferred(defer(&mut state, 10, want(at)));
+    let job = state.take_pending().unwrap();
+    assert_deferred(defer(&mut state, 11, want(at + 100)));
+    for wait in [BLOCK - 100, WINDOW_FAST_MAX / 2, WINDOW_FAST_MAX / 2] {
+        let began = state.jobs[job].at;
+        let mut resumed = Vec::new();
+        while resumed.is_empty() {
+            resumed = step(&mut state, job, None);
+        }
+        let read = state.jobs[job].at - began;
+        assert!(resumed.contains(&10) && read.abs_diff(wait) <= 2 * BLOCK, "{read} {wait}");
+        // The other client does not wait for more, either.
+        assert!(resumed.contains(&11) || wait != BLOCK - 100);
+        at = state.jobs[job].at;
+        assert_deferred(defer(&mut state, 10, want(at)));
+    }
 }
 
 #[test]
@@ -347,7 +370,8 @@ fn what_is_read_ahead_is_a_part_of_memory() {
         state.forget(socket);
     }
     // 64 streams share them.
-    assert_eq!(reach(&mut state, 7 * BLOCK), 16 * BLOCK + BLOCK);
+    assert_eq!(reach(&mut state, 7 * BLOCK), 14 * BLOCK + BLOCK);
+    assert_eq!(reach(&mut state, 20 * BLOCK), 16 * BLOCK + BLOCK);
 }
 
 #[test]
@@ -430,7 +454,11 @@ fn a_stream_that_goes_on_reads_as_much_as_the_pace_says() {
     assert!(chunk > BLOCK);
     go_on(&mut state, 1);
     let job = state.take_pending().unwrap();
-    assert_eq!(state.begin_chunk(job, 0).len, chunk);
+    // The first byte does not wait for so much.
+    let first = state.begin_chunk(job, 0);
+    assert_eq!(first.len, BLOCK);
+    state.advance(job, first, BLOCK, None);
+    assert_eq!(state.begin_chunk(job, 0).len, chunk - BLOCK);
     assert_deferred(defer(&mut state, 12, Want { file: FileId { dev: 1, ino: 9 }, ..want(0) }));
     let job = state.take_pending().unwrap();
     state.jobs[job].window = 0;
