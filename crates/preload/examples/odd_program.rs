@@ -9,6 +9,7 @@ use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, IntoRawFd as _, RawFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Instant;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_event};
@@ -93,6 +94,14 @@ fn child(body: impl FnOnce()) -> i32 {
     // SAFETY: one status.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
     status
+}
+
+fn is_null(fd: RawFd) -> bool {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for one `stat`.
+    let error = unsafe { libc::fstat(fd, stat.as_mut_ptr()) };
+    // SAFETY: written if the call has succeeded.
+    error == 0 && unsafe { stat.assume_init() }.st_rdev == libc::makedev(1, 3)
 }
 
 /// Does the same as `vfork(2)` and `close(2)`, with a stack of its own for the child.
@@ -236,6 +245,19 @@ fn main() {
             assert_eq!(theirs.read(&mut got).expect("the end"), 0, "nothing twice");
             // SAFETY: no code uses what is closed.
             unsafe { libc::close(20) };
+        }
+        // Readers need `/dev/null`, which the new root does not have. A daemon forks after chroot(2).
+        "chroot" => {
+            std::os::unix::fs::chroot(Path::new(&arguments[2]).parent().expect("a directory"))
+                .expect("chroot");
+            File::open("/dev/null").expect_err("it is outside");
+            let status = child(|| {
+                let own = Epoll::new();
+                let (its, peer) = deferred(&file, &own);
+                arrives(&its, &peer, &file, &own);
+                assert!((3..100).any(is_null), "it is still open");
+            });
+            assert_eq!(status, 0);
         }
         // The child has the sockets, too, but its calls must not change those of the parent.
         "fork" => {

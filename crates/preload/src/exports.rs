@@ -6,7 +6,7 @@
 //! may be cancelled in some of them, which the C library does by unwinding.
 
 use core::cell::Cell;
-use core::ffi::{c_int, c_long, c_uint, c_ulong};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong};
 use core::time::Duration;
 
 use libc::{
@@ -15,7 +15,9 @@ use libc::{
 };
 
 use crate::wait::{Limit, Sets, limit_of};
-use crate::{deferral, descriptors, fuse, process, real, sendfile as sending, stats, sys, wait};
+use crate::{
+    deferral, descriptors, fuse, process, reader, real, sendfile as sending, stats, sys, wait,
+};
 
 /// Runs the library's part of a call. `None`: the library is off, or has just failed; then the real function
 /// makes the whole call.
@@ -554,6 +556,17 @@ pub unsafe extern "C-unwind" fn shutdown(socket: c_int, how: c_int) -> c_int {
     ours("shutdown", || deferral::cancel(socket));
     // SAFETY: the caller's descriptor.
     unsafe { real::shutdown.function()(socket, how) }
+}
+
+/// `chroot(2)`.
+///
+/// # Safety
+/// As `chroot(2)`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn chroot(path: *const c_char) -> c_int {
+    ours("chroot", reader::open_sink);
+    // SAFETY: the caller's path.
+    unsafe { real::chroot.function()(path) }
 }
 
 /// Clears what is known of the number of a new descriptor: it is about another one, whose close was not seen.

@@ -24,7 +24,7 @@ use core::time::Duration;
 
 use crate::epoll;
 use crate::lock::Guard;
-use crate::process::STATE;
+use crate::process::{self, STATE};
 use crate::residency::{BLOCK, note_read};
 use crate::state::{Chunk, Files, LockedState, READERS_MAX, RESUMED_MAX};
 use crate::sys::{self, Errno, Readahead};
@@ -62,6 +62,22 @@ pub(crate) fn call(mut state: Locked) {
     if new && !sys::start_thread(reader) {
         no_thread();
     }
+}
+
+/// Opens `/dev/null` before the program changes its root directory, because there may be none in the new one. Readers
+/// copy the bytes if there is none.
+pub(crate) fn open_sink() {
+    if !process::is_ours() {
+        return;
+    }
+    let errno = sys::errno();
+    let sink = sys::open_null_if_room();
+    let mut state = STATE.lock();
+    state.keeps_sink = true;
+    let surplus = state.keep_sink(sink);
+    drop(state);
+    surplus.into_iter().for_each(sys::close);
+    sys::set_errno(errno);
 }
 
 /// Prepares the process for its first reader.

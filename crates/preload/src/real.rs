@@ -1,6 +1,6 @@
 //! The C library's own versions of the functions that this library replaces.
 
-use core::ffi::{CStr, c_int, c_long, c_uint, c_ulong, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::mem::transmute_copy;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -100,6 +100,7 @@ functions! {
     shutdown: (c_int, c_int) -> c_int;
     accept: (c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4: (c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
+    chroot: (*const c_char) -> c_int;
     prctl: (c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     syscall: (c_long, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong) -> c_long;
     socket: (c_int, c_int, c_int) -> c_int;

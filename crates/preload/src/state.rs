@@ -231,8 +231,10 @@ pub(crate) struct LockedState {
     /// The readers that are about to open or to close descriptors that are not in the table: a child that is
     /// forked meanwhile would keep them for ever.
     pub(crate) in_transit: usize,
-    /// The descriptor of `/dev/null`, once there has been a reader.
+    /// The descriptor of `/dev/null`, once there has been a reader, or the program has called `chroot(2)`.
     pub(crate) sink: Option<c_int>,
+    /// The program has called `chroot(2)`: a forked child could not open `/dev/null`, so it keeps the descriptor.
+    pub(crate) keeps_sink: bool,
     /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
     /// each has two and parks them once: no job begins at a locked file.
     pub(crate) locked: Locked<{ 2 * JOBS_MAX }>,
@@ -261,6 +263,7 @@ impl LockedState {
             streams: 0,
             in_transit: 0,
             sink: None,
+            keeps_sink: false,
             locked: Locked::none(),
             threads: 0,
             idle: 0,
@@ -657,6 +660,12 @@ impl LockedState {
     #[must_use]
     pub(crate) fn begin_reading(&mut self, memory: u64, sink: Option<c_int>) -> Option<c_int> {
         self.memory = memory;
+        self.keep_sink(sink)
+    }
+
+    /// Notes the descriptor of `/dev/null`. Returns the descriptor if there is one already.
+    #[must_use]
+    pub(crate) fn keep_sink(&mut self, sink: Option<c_int>) -> Option<c_int> {
         if self.sink.is_some() {
             return sink;
         }
@@ -798,7 +807,7 @@ impl LockedState {
     }
 
     /// Resets the state in a forked child, which has no readers, no jobs and no deferred sockets, but inherits
-    /// all registrations. `close` gets the jobs' descriptors; the sink is returned.
+    /// all registrations. `close` gets the jobs' descriptors; the sink is returned unless the child keeps it.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
         self.is_watched = false;
@@ -822,7 +831,7 @@ impl LockedState {
             close(fd);
         }
         self.disks.iter_mut().for_each(|disk| *disk = Disk::unknown(disk.dev));
-        let sink = self.sink.take();
+        let sink = if self.keeps_sink { None } else { self.sink.take() };
         sink.into_iter().for_each(|fd| self.table.set_flags(fd, 0));
         sink
     }

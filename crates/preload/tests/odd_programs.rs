@@ -69,6 +69,7 @@ fn programs_see_nothing_but_a_full_socket() {
         "crowd",
         "last",
         "closefrom",
+        "chroot",
     ] {
         let file = cold(&tree, &throttle, what);
         let mut command = throttle.command("/usr/bin/timeout");

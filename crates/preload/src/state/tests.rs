@@ -264,6 +264,10 @@ fn a_forked_child_has_no_jobs_and_no_waiting_sockets() {
     assert_eq!(state.begin_reading(u64::MAX, Some(101)), None);
     assert_eq!(state.begin_anew(|fd| closed.borrow_mut().push(fd)), Some(101));
     assert_eq!(closed.into_inner(), [100]);
+    // After chroot(2) there is perhaps none to be opened.
+    state.keeps_sink = true;
+    assert_eq!(state.keep_sink(Some(102)), None);
+    assert_eq!((state.begin_anew(|_| {}), state.sink), (None, Some(102)));
     assert_eq!(state.table.flags(10) & DEFERRED, 0);
     assert_eq!(state.take_pending(), None);
     // The parent has the registration, too. Nobody would change it back if the child ended.
