@@ -268,6 +268,8 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     files that it reads from the disk. In a program that changes its user while it runs (seteuid(2) and the \
     like) these calls wait for the disk, because all threads have to take part. An nginx that replaces its own binary (USR2) keeps the library \
     only with \"env LD_PRELOAD;\" in its configuration.\n\n\
+    With --check, samum prints a line for each condition, with yes, no or not known. The exit code is 1 if one is not \
+    met. Settings of the server, such as `sendfile off`, are never known.\n\n\
     In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
     SAMUM_PRELOAD_LOG are --stats and --log.";
 
@@ -281,6 +283,10 @@ pub struct PreloadArgs {
     /// Write notable events to a file, or `-` for standard error
     #[arg(long, value_name = "FILE|-")]
     pub log: Option<OsString>,
+
+    /// Do not run the command; say whether the library will help it with the files of a directory, or of the working directory
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true, default_missing_value = ".")]
+    pub check: Option<PathBuf>,
 
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]

@@ -45,7 +45,13 @@ fn main() -> ExitCode {
             control_socket::ask_for_stacks(&control, connections)
                 .and_then(|text| print(text.as_bytes()))
         }
-        Command::Preload(arguments) => preload::exec(&arguments.preload()),
+        Command::Preload(arguments) => match arguments.check.clone() {
+            Some(directory) => {
+                let (text, result) = preload::advise(&arguments.preload(), &directory);
+                print(text.as_bytes()).and(result)
+            }
+            None => preload::exec(&arguments.preload()),
+        },
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "samum", &mut script);

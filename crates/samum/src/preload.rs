@@ -24,6 +24,10 @@ pub struct Preload {
     pub log: Option<OsString>,
 }
 
+mod advice;
+
+pub use advice::advise;
+
 const LIBRARY: &str = "libsamum_preload.so";
 /// The environment variable that names the library.
 const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
@@ -154,6 +158,11 @@ fn check(path: &Path) -> Result<(), String> {
                               (32 bits, or another processor)"
             .into()),
     }
+}
+
+/// The way in which a program is loaded; none if its file cannot be read.
+fn program_kind(path: &Path) -> Option<Kind> {
+    File::open(path).and_then(|mut file| kind(&mut file)).ok()
 }
 
 fn has_capabilities(file: &File) -> bool {

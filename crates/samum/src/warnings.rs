@@ -13,7 +13,7 @@ use config::{Action, Cgi, Confine, Fastcgi, Message, Symlinks, Thing};
 use gateways::quota;
 
 /// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+pub(crate) const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Returns all of these warnings.
 pub(crate) fn of(loaded: &Loaded) -> Vec<Message> {

@@ -232,6 +232,28 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_the_reason() {
 }
 
 #[test]
+fn what_the_preload_library_will_help_is_told_without_running_the_command() {
+    let tree = Tree::beneath("/var/tmp").file("lib.so", "").file("static", elf(64));
+    let path = |name: &str| text(&tree.path().join(name)).to_owned();
+    std::fs::set_permissions(path("static"), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    let check = |command: &str| {
+        let mut samum = Command::new(SAMUM);
+        samum.current_dir(tree.path()).env("SAMUM_PRELOAD_LIB", path("lib.so"));
+        outcome(samum.args(["preload", "--check", "--", command, "-c", "echo it runs"]))
+    };
+    // The loader cannot load an empty file.
+    let (code, stdout, stderr) = check("/bin/bash");
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    for line in ["yes: /bin/bash is loaded", "no: ", "yes: the file system of .", "`sendfile on`"] {
+        assert!(stdout.contains(line), "{line}: {stdout}");
+    }
+    assert!(!stdout.contains("it runs") && stderr.contains("will not help"), "{stdout}{stderr}");
+    let (code, stdout, _) = check(&path("static"));
+    assert!(code == Some(1) && stdout.contains("statically linked"), "{stdout}");
+}
+
+#[test]
 fn a_command_runs_with_the_library_and_its_report_options() {
     let tree = Tree::new().file("lib.so", "");
     let library = text(&tree.path().join("lib.so")).to_owned();
