@@ -152,8 +152,8 @@ impl Connection {
     }
 
     /// Drops the rest of a request whose response has [finished](Self::finish) before. Beyond
-    /// [`DISCARDED_BYTES_MAX`](crate::limits::DISCARDED_BYTES_MAX), or after
-    /// [`DISCARD_TIME`](crate::limits::DISCARD_TIME), the client is told that nobody needs the rest (RFC 9113 §8.1). If it
+    /// [`DISCARDED_BYTES_MAX`], or after
+    /// [`DISCARD_TIME`], the client is told that nobody needs the rest (RFC 9113 §8.1). If it
     /// were told at once, some clients would lose the response.
     pub fn discard(&mut self, stream: u32, now: Duration) {
         let Some(found) = self.streams.get_mut(stream) else { return };
