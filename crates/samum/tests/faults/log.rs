@@ -500,7 +500,8 @@ fn requests_that_are_refused_while_they_are_read_have_the_parts_that_are_known()
             text(&log)
         );
         let server = serve_config(&tree, &keys);
-        let long = "a".repeat(20_000);
+        // Too long, and still read at once with its version.
+        let long = "a".repeat(9000);
         let many = "A: b\r\n".repeat(1000);
         let method = "M".repeat(40);
         let cases = [
@@ -570,9 +571,10 @@ fn requests_that_are_refused_while_they_are_read_have_the_parts_that_are_known()
         client.send("GET /a.txt HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/9.0\r\n\r\n").unwrap();
         assert_eq!((client.response().unwrap().status, next()[2].as_str()), (200, "/a.txt"));
         assert_eq!((client.response().unwrap().status, next()[2].as_str()), (505, "/b"));
+        let longer = "a".repeat(20_000);
         for (fields, status, method, path) in [
             (vec![("expect", "tea")], "417", "GET", "/a"),
-            (vec![("x", &long[..])], "431", "GET", "/a"),
+            (vec![("x", &longer[..])], "431", "GET", "/a"),
         ] {
             let mut client = Http2::connect(tcp_address(&server)).unwrap();
             let head = pseudo("GET", "/a?b").into_iter().chain(fields);

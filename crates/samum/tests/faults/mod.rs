@@ -32,7 +32,8 @@ fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
         let mut text = String::new();
         stdout.read_to_string(&mut text).map(|_| text)
     });
-    let ended = wait_until(SOON, || child.try_wait().expect("a child").is_some());
+    // Some commands wait for ten seconds themselves.
+    let ended = wait_until(3 * SOON, || child.try_wait().expect("a child").is_some());
     if !ended {
         child.kill().expect("a child");
     }
