@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::site::without_port;
 use config::{
     Access, Action, Address, Config, FileRules, Files, FixedStatus, GatewayRules, Https, Listen,
     Redirect, RequestHeader, Route, Site, Upstream,
@@ -67,8 +68,8 @@ impl Handshake for Said {
     }
 
     fn permits(&self, host: Option<&str>) -> bool {
-        let host = host.unwrap_or("-");
-        self.permitted.iter().any(|permitted| permitted.eq_ignore_ascii_case(host))
+        let host = host.map_or(&b"-"[..], |host| without_port(host.as_bytes()));
+        self.permitted.iter().any(|permitted| permitted.as_bytes().eq_ignore_ascii_case(host))
     }
 }
 
@@ -466,7 +467,7 @@ fn a_redirect_never_loops_behind_a_proxy_that_says_the_scheme() {
 }
 
 #[test]
-fn a_redirect_comes_before_the_route_and_the_body() {
+fn a_redirect_comes_before_the_body_and_behind_the_conditions_of_its_route() {
     let mut config = redirecting(&[&["a.org"]]);
     let site = &mut config.sites[0];
     let access = Access { deny: vec!["0.0.0.0/0".parse().expect("a range")], allow: Vec::new() };
@@ -483,7 +484,7 @@ fn a_redirect_comes_before_the_route_and_the_body() {
     let change = |router: &mut Router| router.set_authorizer(Box::new(Refusing));
     let mut stage = Stage::with(&config, change);
     let to = |path: &str| format!("308 https://a.org:8443{path}");
-    assert_eq!(outcome(&stage.ask(None, &get("/closed/", "a.org"))), to("/closed/"));
+    assert_eq!(outcome(&stage.ask(None, &get("/closed/", "a.org"))), "403");
     assert_eq!(outcome(&stage.ask(None, &get("/closed/../%", "a.org"))), to("/closed/../%"));
     for fields in [
         "Content-Length: 5\r\n\r\nabcde",
