@@ -26,7 +26,7 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 /// The operator of a worker's shell.
 #[derive(Debug)]
 pub struct Desk {
-    /// What is served: the configuration of now, and earlier ones that connections still have.
+    /// The current configuration, and earlier ones that connections still use.
     pub servings: Rc<Servings>,
     /// The access logs.
     pub logs: Logs,

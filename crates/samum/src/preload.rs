@@ -174,7 +174,7 @@ fn has_capabilities(file: &File) -> bool {
 enum Kind {
     /// By the dynamic loader.
     Dynamic,
-    /// By the dynamic loader of musl, which cannot load a library for glibc.
+    /// The dynamic loader of musl starts it. This loader cannot load a library for glibc.
     Musl,
     /// By the kernel alone.
     Static,

@@ -19,7 +19,7 @@ use crate::league::server::Server;
 use crate::load::response::Parser;
 use crate::load::target::connect;
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Protocol {
     pub(super) is_http2: bool,
@@ -213,7 +213,7 @@ impl Client {
     }
 }
 
-/// What a client of HTTP/2 begins with: windows that no response fills.
+/// The first bytes of a client of HTTP/2. They open windows that no response fills.
 fn http2_beginning() -> Vec<u8> {
     const INITIAL_WINDOW_SIZE: u16 = 4;
     let mut bytes = frame::PREFACE.to_vec();

@@ -12,7 +12,7 @@ use crate::warnings::IN_MEMORY;
 
 use super::{Kind, Preload, check, find, in_front, library, program_kind};
 
-/// What is known of one condition.
+/// The result for one condition.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     /// The library helps as far as this goes.

@@ -476,7 +476,7 @@ impl Stage<'_> {
                     break;
                 }
             }
-            // What the clients left behind is not part of the next load.
+            // The next load begins without the connections and pages of this one.
             thread::sleep(Duration::from_secs_f64(warm_up.min(REST_MAX)));
             self.cool()?;
         }

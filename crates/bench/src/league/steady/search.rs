@@ -33,7 +33,7 @@ pub(super) enum Found {
     AtLeast(f64),
     /// The server does not even bear the least load.
     Nothing,
-    /// Nobody could tell at any load.
+    /// No load could be judged.
     Unknown,
 }
 

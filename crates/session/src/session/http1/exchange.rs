@@ -51,7 +51,7 @@ pub(super) enum Exchange {
 pub(super) enum Known {
     /// All.
     Request(HeadBuf, Asked),
-    /// What could be made out of its first line, for the log: its head is malformed, or is not complete.
+    /// The parts of its first line that could be read, for the log. Its head is malformed or incomplete.
     Line(Sketch),
 }
 

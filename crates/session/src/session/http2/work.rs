@@ -28,7 +28,7 @@ const HEAD_BYTES_MAX: u64 = 512 * 1024;
 /// further streams are refused.
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
 /// Bytes of files that the lanes of one connection have read and not framed. At this limit no lane without such bytes begins
-/// to read.
+/// to read. A lane that has some reads on, up to its window, so the sum can be larger.
 pub(super) const FILE_BYTES_MAX: u64 = 192 * 1024;
 /// Bytes of a body that are dropped before its request is answered, if nothing takes the body: half of the window that a
 /// stream has in the beginning.
