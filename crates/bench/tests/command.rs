@@ -206,13 +206,16 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Until the first test makes files; the second has not begun then.
-    let begun = (0..1000).any(|_| {
+    // Until the first test has made many files; the second has not begun then.
+    let files = || {
+        let dirs = fs::read_dir(&temp).unwrap().filter_map(Result::ok);
+        dirs.filter_map(|dir| fs::read_dir(dir.path()).ok()).map(Iterator::count).sum::<usize>()
+    };
+    let begun = (0..3000).any(|_| {
         sleep(Duration::from_millis(10));
-        fs::read_dir(&temp).unwrap().next().is_some()
+        files() > 1000
     });
-    assert!(begun, "the test never began");
-    sleep(Duration::from_millis(100));
+    assert!(begun, "the test never began: {} files", files());
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

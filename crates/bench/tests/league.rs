@@ -273,7 +273,7 @@ fn proxies_are_measured_or_say_why_not() {
 fn gateways_are_measured_or_say_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let tests = ["league", "fastcgi", "includes", "--quick", "--secs", "0.2"];
+    let tests = ["league", "fastcgi", "includes", "--quick", "--secs", "0.5"];
     let servers = ["--servers", "nginx-fastcgi,haproxy-fastcgi,nginx-includes"];
     let output = bench(&[&tests[..], &servers, &["--out", out.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -433,6 +433,32 @@ fn tls_is_measured_or_says_why_not() {
             let name = format!("{what}, {work}");
             let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
             assert!(found.len() + skipped.len() >= 2, "{name}: {rows:?}");
+            assert!(found.iter().all(|row| row.value > 0.0 && row.value.is_finite()), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn proxies_to_tls_are_measured_or_say_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let servers = "samum-tls-out,nginx-tls-out,haproxy-tls-out,samum-tls-both,nginx-tls-both,haproxy-tls-both";
+    let args = ["league", "proxied-tls", "--quick", "--servers", servers, "--out"];
+    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    for (system, why) in &skipped {
+        crate::reasons::accept(system, why);
+    }
+    for work in [
+        "1.00 KiB over kept connections without TLS",
+        "1.00 KiB over kept connections",
+        "downloads of 8.00 MiB",
+    ] {
+        for what in ["CPU", "per second"] {
+            let name = format!("{what}, {work}");
+            let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
+            assert!(found.len() + skipped.len() >= 3, "{name}: {rows:?}");
             assert!(found.iter().all(|row| row.value > 0.0 && row.value.is_finite()), "{found:?}");
         }
     }

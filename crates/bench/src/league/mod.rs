@@ -87,7 +87,7 @@ use turns::Turns;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, steady, films, crawler, asleep, hung, idle, tls,
-    /// proxied, proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
+    /// proxied, proxied-small, proxied-tls, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -297,6 +297,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(tls::test(&league)),
         rounds(proxy::download::test(&league)),
         rounds(proxy::small::test(&league)),
+        rounds(proxy::secured::test(&league)),
         rounds(proxy::slow::test(&league)),
         rounds(proxy::units::test(&league)),
         rounds(proxy::fastcgi::test(&league)),

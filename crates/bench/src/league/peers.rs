@@ -96,6 +96,33 @@ impl Peer {
             "nginx-tls" => ("nginx -c {conf}", NGINX_TLS.to_owned(), &["-v"]),
             "h2o-tls" => ("h2o -c {conf}", H2O_TLS.to_owned(), &["-v"]),
             "caddy-tls" => (CADDY_COMMAND, CADDY_TLS.to_owned(), &["version"]),
+            ORIGIN_TLS => {
+                ("nginx -c {conf}", NGINX_TLS.replace("TLSv1.2 TLSv1.3", ONE_SUITE), &["-v"])
+            }
+            "samum-tls-out" => (SAMUM_PROXY, SAMUM_TO_TLS.replace("{tls}", " }]"), &["--version"]),
+            "samum-tls-both" => {
+                (SAMUM_PROXY, SAMUM_TO_TLS.replace("{tls}", SAMUM_KEY_PAIR), &["--version"])
+            }
+            "nginx-tls-out" => ("nginx -c {conf}", NGINX_TO_TLS.replace("{tls}", ""), &["-v"]),
+            "nginx-tls-both" => ("nginx -c {conf}", NGINX_TO_TLS.replace("{tls}", "ssl "), &["-v"]),
+            "haproxy-tls-out" => {
+                ("haproxy -db -f {conf}", HAPROXY_TO_TLS.replace("{tls}", ""), &["-v"])
+            }
+            "haproxy-tls-both" => (
+                "haproxy -db -f {conf}",
+                HAPROXY_TO_TLS.replace("{tls}", " ssl crt {root}/both.pem"),
+                &["-v"],
+            ),
+            "caddy-tls-out" => (
+                CADDY_COMMAND,
+                CADDY_TO_TLS.replace("{scheme}", "http").replace("{tls}", ""),
+                &["version"],
+            ),
+            "caddy-tls-both" => (
+                CADDY_COMMAND,
+                CADDY_TO_TLS.replace("{scheme}", "https").replace("{tls}", CADDY_KEY_PAIR),
+                &["version"],
+            ),
             "nsd" => ("nsd -d -c {conf}", NSD.to_owned(), &["-v"]),
             "dns-own" => (DNS_OWN, String::new(), &[]),
             _ => {
@@ -107,6 +134,8 @@ impl Peer {
                     .chain(INCLUDES)
                     .chain(STALLED)
                     .chain(TLS)
+                    .chain(TLS_OUT)
+                    .chain(TLS_BOTH)
                     .chain([METERED])
                     .collect::<Vec<_>>()
                     .join(", ");
@@ -332,6 +361,18 @@ pub const STALLED: [&str; 2] = ["samum-stalled", "nginx-stalled"];
 /// are compared.
 pub const TLS: [&str; 4] = ["samum-tls", "nginx-tls", "h2o-tls", "caddy-tls"];
 
+/// A server over TLS with one cipher suite, from which proxies get their responses.
+pub const ORIGIN_TLS: &str = "origin-tls";
+
+/// The servers that take part in the test of proxies whose upstream speaks TLS, without TLS for clients. The second and the
+/// third of these tables are those to which others are compared.
+pub const TLS_OUT: [&str; 4] =
+    ["samum-tls-out", "nginx-tls-out", "haproxy-tls-out", "caddy-tls-out"];
+
+/// The same with TLS for clients, too.
+pub const TLS_BOTH: [&str; 4] =
+    ["samum-tls-both", "nginx-tls-both", "haproxy-tls-both", "caddy-tls-both"];
+
 /// A server that shows its metrics below [`METRICS`].
 pub const METERED: &str = "samum-metered";
 
@@ -463,6 +504,9 @@ http {
 }
 ";
 
+/// What the origin of proxies has in place of the versions of TLS: a suite that all proxies then use.
+const ONE_SUITE: &str = "TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256";
+
 const H2O_TLS: &str = "\
 max-connections: 16000
 num-threads: 1
@@ -534,6 +578,73 @@ pm.max_children = 8
 pm.status_path = /status
 pm.status_listen = {ip}:{port}
 ";
+
+const SAMUM_TO_TLS: &str = "\
+[[site]]
+listen = [{ address = \"{ip}:{port}\"{tls}
+
+[[site.route]]
+path = \"/\"
+proxy = [\"https://{origin}\"]
+upstream-tls = { ca = \"{root}/certificate.pem\", name = \"localhost\" }
+";
+
+const SAMUM_KEY_PAIR: &str =
+    ", tls = true }]\ntls = { certificate = \"{root}/certificate.pem\", key = \"{root}/key.pem\" }";
+
+const NGINX_TO_TLS: &str = "\
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
+worker_rlimit_nofile 20000;
+events { worker_connections 16000; multi_accept on; }
+http {
+  access_log off; server_tokens off;
+  keepalive_requests 1000000000; keepalive_timeout 600;
+  proxy_temp_path {dir}/proxy_temp;
+  ssl_certificate {root}/certificate.pem; ssl_certificate_key {root}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
+  proxy_ssl_protocols TLSv1.3; proxy_ssl_verify on; proxy_ssl_trusted_certificate {root}/certificate.pem;
+  proxy_ssl_name localhost; proxy_ssl_server_name on;
+  upstream origin { server {origin}; keepalive 128; keepalive_requests 1000000000; }
+  server {
+    listen {ip}:{port} {tls}backlog=4096;
+    location / { proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
+  }
+}
+";
+
+const HAPROXY_TO_TLS: &str = "\
+global
+  nbthread 1
+  maxconn 4000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+frontend clients
+  bind {ip}:{port}{tls} backlog 4096
+  default_backend servers
+backend servers
+  http-reuse always
+  server origin {origin} ssl verify required ca-file {root}/certificate.pem sni str(localhost)
+";
+
+const CADDY_TO_TLS: &str = "\
+{
+ admin off
+ auto_https off
+}
+{scheme}://:{port} {
+ bind {ip}{tls}
+ reverse_proxy https://{origin} {
+  transport http {
+   tls_trusted_ca_certs {root}/certificate.pem
+   tls_server_name localhost
+  }
+ }
+}
+";
+
+const CADDY_KEY_PAIR: &str = "\n tls {root}/certificate.pem {root}/key.pem";
 
 const SAMUM_FASTCGI: &str = "\
 [[site]]
@@ -701,7 +812,7 @@ mod tests {
         };
         let gateways =
             FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM, METERED]).chain(DNS);
-        let gateways = gateways.chain(TLS);
+        let gateways = gateways.chain(TLS).chain(TLS_OUT).chain(TLS_BOTH).chain([ORIGIN_TLS]);
         let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
         for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();
@@ -710,7 +821,8 @@ mod tests {
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
                 | "samum-own-crowd" | "samum-proxy" | "samum-proxy-buffer" | "samum-fastcgi"
-                | "samum-includes" | "samum-stalled" | "samum-tls" | METERED => &["samum"],
+                | "samum-includes" | "samum-stalled" | "samum-tls" | "samum-tls-out"
+                | "samum-tls-both" | METERED => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 "dns-own" => &["dns"],
                 _ => &[],
@@ -734,6 +846,8 @@ mod tests {
                 "{samum}",
                 "{origin}",
                 "{splice}",
+                "{tls}",
+                "{scheme}",
             ] {
                 assert!(!all.contains(key), "{name}: {key} in {all}");
             }

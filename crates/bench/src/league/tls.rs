@@ -5,15 +5,17 @@
 //! are shown. Session tickets are as each server ships them.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::thread;
 use std::time::Instant;
 
-use super::peers::{Peer, TLS, find};
+use super::peers::{TLS, find};
+use super::proxy::ratio;
 use super::rounds::Rounds;
 use super::server::{Absent, Host, Server};
 use super::site::Site;
@@ -22,21 +24,25 @@ use crate::load::account::{Bottleneck, OWN_CPU_MAX};
 use crate::load::pin;
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::unit::{Better, NOTHING};
+use crate::unit::Better;
 use crate::{Fault, Recorder, Test, Unit, machine};
 
 /// The test.
 #[must_use]
 pub fn test(league: &Rc<League>) -> Test {
     let league = Rc::clone(league);
-    let mut test = Test::new("tls", "Cost of requests and handshakes with TLS", move |recorder| {
+    let test = Test::new("tls", "Cost of requests and handshakes with TLS", move |recorder| {
         run(&league, recorder)
     })
-    .scales("less CPU per request and per handshake than other servers")
-    .x("round")
-    .warm_up("none: a measurement has thousands of requests")
-    .tabled();
-    for work in WORKS {
+    .scales("less CPU per request and per handshake than other servers");
+    described(test, WORKS)
+}
+
+/// Describes a test of works.
+pub(super) fn described(test: Test, works: impl IntoIterator<Item = Work>) -> Test {
+    let mut test =
+        test.x("round").warm_up("none: a measurement has thousands of requests").tabled();
+    for work in works {
         let what = work.of(CPU);
         test = test.better(&what, Better::Less);
         test = test.figure(Figure::of(Unit::Nanoseconds).titled(&what).only(&[&what]).lines());
@@ -46,9 +52,13 @@ pub fn test(league: &Rc<League>) -> Test {
 
 /// The work of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
+    /// HTTP/1.1 without TLS on kept connections, for a file of so many bytes.
+    Plain(u64),
     /// HTTP/1.1 on kept connections, for a file of so many bytes.
     Kept(u64),
+    /// Downloads of a file of so many bytes over HTTP/1.1, one after the other on one connection.
+    Download(u64),
     /// HTTP/2 with [`STREAMS`] at once on each connection, for a file of so many bytes.
     Streams(u64),
     /// A connection for each request, with a full handshake.
@@ -70,7 +80,9 @@ impl Work {
     fn name(self) -> String {
         let size = |bytes| Unit::Bytes.show(float(bytes));
         match self {
+            Self::Plain(bytes) => format!("{} over kept connections without TLS", size(bytes)),
             Self::Kept(bytes) => format!("{} over kept connections", size(bytes)),
+            Self::Download(bytes) => format!("downloads of {}", size(bytes)),
             Self::Streams(bytes) => format!("{} over HTTP/2, {STREAMS} streams", size(bytes)),
             Self::Full => "full handshakes".to_owned(),
             Self::Resumed => "resumed handshakes".to_owned(),
@@ -82,25 +94,32 @@ impl Work {
         format!("{what}, {}", self.name())
     }
 
-    const fn bytes(self) -> u64 {
+    pub(super) const fn bytes(self) -> u64 {
         match self {
-            Self::Kept(bytes) | Self::Streams(bytes) => bytes,
+            Self::Plain(bytes)
+            | Self::Kept(bytes)
+            | Self::Download(bytes)
+            | Self::Streams(bytes) => bytes,
             Self::Full | Self::Resumed => 1 << 10,
         }
     }
 
     /// The client's program and its arguments.
     fn command(self, address: SocketAddr, seconds: u64) -> (&'static str, Vec<String>) {
-        let url = format!("https://{address}/{}", name(self.bytes()));
+        let scheme = if matches!(self, Self::Plain(_)) { "http" } else { "https" };
+        let url = format!("{scheme}://{address}/{}", name(self.bytes()));
         let path = format!("/{}", name(self.bytes()));
         let words = |text: String| text.split(' ').map(str::to_owned).collect();
         let pinned = format!("--tls13-ciphers={SUITE} --groups={GROUP}");
         let seconds_min = seconds.max(1);
         match self {
-            Self::Kept(_) => {
+            Self::Plain(_) | Self::Kept(_) => {
                 let connections = CONNECTIONS;
                 let all = format!("--h1 -t1 -c{connections} -m1 -D{seconds_min} {pinned} {url}");
                 ("h2load", words(all))
+            }
+            Self::Download(_) => {
+                ("h2load", words(format!("--h1 -t1 -c1 -m1 -n{DOWNLOADS} {pinned} {url}")))
             }
             Self::Streams(_) => {
                 ("h2load", words(format!("-t1 -c8 -m{STREAMS} -D{seconds_min} {pinned} {url}")))
@@ -118,7 +137,7 @@ impl Work {
     /// The number of complete responses, by the words of the client.
     fn answered(self, said: &str) -> Result<u64, String> {
         let of_client = match self {
-            Self::Kept(_) | Self::Streams(_) => requests(said),
+            Self::Plain(_) | Self::Kept(_) | Self::Download(_) | Self::Streams(_) => requests(said),
             Self::Full | Self::Resumed => connections(said, self.bytes()),
         };
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
@@ -151,15 +170,24 @@ fn connections(said: &str, bytes: u64) -> Option<u64> {
     (each >= bytes).then(|| count.trim().parse().ok())?
 }
 
-fn name(bytes: u64) -> String {
+/// The name of a file of so many bytes.
+pub(super) fn name(bytes: u64) -> String {
     format!("f{bytes}")
+}
+
+/// A work, and the servers that do it.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) work: Work,
+    /// Their positions among all servers.
+    pub(super) servers: Range<usize>,
+    /// The servers to which the others are compared, each with the title of its column.
+    pub(super) compared_to: [(&'static str, &'static str); 2],
 }
 
 fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let peers = league.chosen(&TLS)?;
-    for program in ["h2load", "openssl"] {
-        find(program).ok_or_else(|| Fault::Skip(format!("{program} is not installed")))?;
-    }
+    has_clients()?;
     let site = Site::new(league.root.as_deref())?;
     let mut files = Vec::new();
     for work in WORKS {
@@ -168,9 +196,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             files.push(site.file(&name, work.bytes())?);
         }
     }
-    certificate(site.root()).map_err(Fault::Failed)?;
-    let configuration = site.root().join("openssl.cnf");
-    fs::write(&configuration, OPENSSL)?;
+    certificate(site.root())?;
     let host = Host {
         root: site.root(),
         files: &files,
@@ -186,13 +212,38 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         };
         servers.extend(league.start_checked(recorder, peer, host, check));
     }
+    let compared_to = [(TLS[1], "nginx = 1"), (TLS[2], "h2o = 1")];
+    let all = WORKS.map(|work| Round { work, servers: 0..servers.len(), compared_to });
+    let taken = take_turns(league, recorder, &mut servers, &all, site.root());
+    league.describe_these(recorder, &peers);
+    taken
+}
+
+/// Both clients are installed.
+pub(super) fn has_clients() -> Result<(), Fault> {
+    for program in ["h2load", "openssl"] {
+        find(program).ok_or_else(|| Fault::Skip(format!("{program} is not installed")))?;
+    }
+    Ok(())
+}
+
+/// Lets servers take turns at works, and shows a table of each. `directory` has the [`certificate`].
+pub(super) fn take_turns(
+    league: &League,
+    recorder: &mut Recorder<'_>,
+    servers: &mut [Server],
+    all: &[Round],
+    directory: &Path,
+) -> Result<(), Fault> {
+    let configuration = directory.join(CONFIGURATION);
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
-    let (total, mut done) = (recorder.steps() * WORKS.len() * servers.len(), 0_usize);
-    for round in 1..=recorder.steps() {
-        for work in WORKS {
-            for index in league.turns.of(servers.len(), round) {
-                let server = &mut servers[index];
+    let each: usize = all.iter().map(|round| round.servers.len()).sum();
+    let (total, mut done) = (recorder.steps() * each, 0_usize);
+    for nth in 1..=recorder.steps() {
+        for Round { work, servers: range, .. } in all {
+            for index in league.turns.of(range.len(), nth) {
+                let server = &mut servers[range.start + index];
                 done += 1;
                 if recorder.is_stopped() {
                     break;
@@ -200,52 +251,41 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 if dropped.has(server.name()) {
                     continue;
                 }
-                match measure(league, server, work, &configuration) {
+                match measure(league, server, *work, &configuration) {
                     Ok([cpu, rate]) => {
-                        let (x, name) = (float(round), server.name());
+                        let (x, name) = (float(nth), server.name());
                         rounds.record(recorder, name, &work.of(CPU), Unit::Nanoseconds, x, cpu);
                         rounds.record(recorder, name, &work.of(RATE), Unit::PerSecond, x, rate);
                     }
-                    Err(fault) => dropped.add(recorder, server.name(), round, fault),
+                    Err(fault) => dropped.add(recorder, server.name(), nth, fault),
                 }
                 recorder.progress(float(done) / float(total));
             }
         }
     }
     recorder.note(format!(
-        "clients: h2load, {CONNECTIONS} connections, 8 with HTTP/2; openssl s_time, one connection after the other; TLS \
-         1.3 with {SUITE} and {GROUP}; a certificate with P-256"
+        "clients: h2load, {CONNECTIONS} connections, 8 with HTTP/2, 1 for downloads; openssl s_time, one connection after \
+         the other; TLS 1.3 with {SUITE} and {GROUP}; a certificate with P-256"
     ));
-    for work in WORKS {
-        table(recorder, &rounds, &peers, work);
+    for round in all {
+        let names: Vec<_> = servers[round.servers.clone()].iter().map(Server::name).collect();
+        table(recorder, &rounds, &names, round);
     }
-    league.describe_these(recorder, &peers);
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
-fn table(recorder: &mut Recorder<'_>, rounds: &Rounds, peers: &[Peer], work: Work) {
+fn table(recorder: &mut Recorder<'_>, rounds: &Rounds, names: &[&str], round: &Round) {
+    let Round { work, compared_to, .. } = round;
     let (cpu, rate) = (work.of(CPU), work.of(RATE));
-    let took_part = |peer: &&Peer| rounds.median(&peer.name, &cpu).is_finite();
-    let rows = peers.iter().filter(took_part).map(|peer| {
-        let name = &peer.name;
-        let ratio = |other: &str| {
-            let ratio = rounds.median(name, &cpu) / rounds.median(other, &cpu);
-            let is_shown = name == other || rounds.are_ranked(name, other, &cpu);
-            match ratio.is_finite() {
-                true if is_shown => format!("{ratio:.2}"),
-                true => format!("({ratio:.2})"),
-                false => NOTHING.to_owned(),
-            }
-        };
-        vec![
-            name.clone(),
-            rounds.cell(name, &cpu, |ns| format!("{:.2}", ns / 1e3)),
-            ratio(TLS[1]),
-            ratio(TLS[2]),
-            rounds.cell(name, &rate, |rate| format!("{rate:.0}")),
-        ]
+    let took_part = |name: &&&str| rounds.median(name, &cpu).is_finite();
+    let rows = names.iter().filter(took_part).map(|name| {
+        let mut row =
+            vec![(*name).to_owned(), rounds.cell(name, &cpu, |ns| format!("{:.2}", ns / 1e3))];
+        row.extend(compared_to.iter().map(|(other, _)| ratio(rounds, name, other, &cpu)));
+        row.push(rounds.cell(name, &rate, |rate| format!("{rate:.3}")));
+        row
     });
-    let head = ["server", "CPU, µs", "nginx = 1", "h2o = 1", "per second"];
+    let head = ["server", "CPU, µs", compared_to[0].1, compared_to[1].1, "per second"];
     recorder.table(Table {
         title: format!(
             "{}: median (least–greatest) of rounds; ratios in parentheses are not ranked",
@@ -285,9 +325,10 @@ fn measure(
     Ok([of_server.as_secs_f64() * 1e9 / count, count / passed])
 }
 
-/// Makes a certificate and its key in a directory.
-fn certificate(directory: &Path) -> Result<(), String> {
-    let failed = |why: String| format!("openssl makes no certificate: {why}");
+/// Makes a certificate, its key and the configuration of the clients in a directory.
+pub(super) fn certificate(directory: &Path) -> Result<(), Fault> {
+    fs::write(directory.join(CONFIGURATION), OPENSSL)?;
+    let failed = |why: String| Fault::Failed(format!("openssl makes no certificate: {why}"));
     let path = |name: &str| directory.join(name);
     let output = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
@@ -299,14 +340,16 @@ fn certificate(directory: &Path) -> Result<(), String> {
         .arg(path("certificate.pem"))
         .output()
         .map_err(|error| failed(error.to_string()))?;
-    if output.status.success() {
-        return Ok(());
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    // haproxy wants both in a file.
+    let pair = [fs::read(path("certificate.pem"))?, fs::read(path("key.pem"))?].concat();
+    Ok(fs::write(path("both.pem"), pair)?)
 }
 
 /// Compares a response over TLS with a file.
-fn compare(server: &Server, name: &str, file: &PathBuf) -> Result<(), Absent> {
+pub(super) fn compare(server: &Server, name: &str, file: &Path) -> Result<(), Absent> {
     let failed = |error: std::io::Error| format!("{name} over TLS: {error}");
     let address = server.address().to_string();
     let mut client = Command::new("openssl")
@@ -339,6 +382,8 @@ const RATE: &str = "per second";
 
 /// Connections over HTTP/1.1.
 const CONNECTIONS: usize = 64;
+/// Downloads of a measurement.
+const DOWNLOADS: usize = 2;
 /// Streams at once on each connection of HTTP/2.
 const STREAMS: usize = 10;
 
@@ -346,7 +391,8 @@ const STREAMS: usize = 10;
 const SUITE: &str = "TLS_AES_128_GCM_SHA256";
 const GROUP: &str = "X25519";
 
-/// `openssl s_time` has no option for groups.
+/// The name of the configuration of OpenSSL. `openssl s_time` has no option for groups.
+const CONFIGURATION: &str = "openssl.cnf";
 const OPENSSL: &str = "\
 openssl_conf = all
 [all]

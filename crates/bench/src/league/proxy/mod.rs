@@ -16,6 +16,7 @@ pub mod download;
 pub mod fastcgi;
 pub mod includes;
 pub(crate) mod requests;
+pub mod secured;
 pub mod slow;
 pub mod small;
 pub mod stalled;
@@ -36,8 +37,18 @@ impl<'a> Stage<'a> {
         if league.proxies.is_empty() {
             return Err(Fault::Skip("no proxy was chosen".into()));
         }
+        Self::with_origin(league, site, files, ORIGIN)
+    }
+
+    /// The same with another origin.
+    fn with_origin(
+        league: &'a League,
+        site: &'a Site,
+        files: &'a [String],
+        origin: &str,
+    ) -> Result<Self, Fault> {
         site.warm(files)?;
-        let peer = Peer::named(ORIGIN).map_err(Fault::Failed)?;
+        let peer = Peer::named(origin).map_err(Fault::Failed)?;
         let host = Host {
             root: site.root(),
             files,
@@ -47,21 +58,25 @@ impl<'a> Stage<'a> {
             network: None,
         };
         let start = || Server::start(&peer, host);
-        let origin = league.silent.unless(ORIGIN, start).map_err(Fault::Skip)?;
+        let origin = league.silent.unless(origin, start).map_err(Fault::Skip)?;
         Ok(Self { league, site, files, origin })
     }
 
     /// Starts a proxy and compares the bytes of some of the files.
     fn start(&self, recorder: &mut Recorder<'_>, peer: &Peer, compared: usize) -> Option<Server> {
-        let host = Host {
+        self.league.start_on(recorder, peer, self.site, self.host(compared))
+    }
+
+    /// The surroundings of a proxy that knows some of the files.
+    fn host(&self, known: usize) -> Host<'_> {
+        Host {
             root: self.site.root(),
-            files: &self.files[..compared],
+            files: &self.files[..known],
             cpu: self.league.server_cpu,
             throttle: None,
             origin: Some(self.origin.address()),
             network: None,
-        };
-        self.league.start_on(recorder, peer, self.site, host)
+        }
     }
 
     /// Shows the machine and the configurations of the proxies.
@@ -72,7 +87,7 @@ impl<'a> Stage<'a> {
 }
 
 /// The ratio of a server's median to another one's; in parentheses if the rounds do not rank them.
-fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
+pub(super) fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
     let ratio = rounds.median(server, what) / rounds.median(other, what);
     match ratio.is_finite() {
         true if server == other || rounds.are_ranked(server, other, what) => format!("{ratio:.2}"),
