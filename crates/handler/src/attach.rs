@@ -5,7 +5,9 @@ use core::cell::RefCell;
 use core::fmt;
 use std::rc::Rc;
 
-use http::{Head, Status};
+use config::Route;
+use http::{FieldSection, Head, Status};
+use ring::Completion;
 use sendfile::Weight;
 
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
@@ -15,22 +17,44 @@ use session::shell::Shell;
 /// application. Meanwhile the body comes, as far as there is room for it.
 ///
 /// An authorizer is asked about requests of clients, and about requests for what pages include. A request that a
-/// program or an upstream hands over to another route meets only the guard of that route.
+/// program or an upstream hands over to another route meets only the guard of that route. A request whose answer was not
+/// kept is asked about once more (`Request::is_again`).
 pub trait Authorizer: fmt::Debug {
-    /// Lets a request pass or refuses it, now or later.
-    fn admit(&mut self, shell: &mut Shell, request: &Request<'_>) -> Admission;
+    /// Returns true if it decides about requests of this route. Others pass, and are as fast as without an authorizer.
+    fn has_say(&self, route: &Route) -> bool;
+
+    /// Lets a request of such a route pass or refuses it, now or later.
+    fn admit(&mut self, shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission;
+
+    /// Takes a completion of its own operations, whose tokens begin with `kind::AUTHORIZER`. By default there are none.
+    fn handle(&mut self, _shell: &mut Shell, _completion: Completion) {}
 
     /// The next request about which the authorizer has decided since [`Admission::Waiting`].
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Status>)>;
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
 }
 
 /// The decision of an authorizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Admission {
-    /// The request may pass, or is refused with this status.
-    Now(Result<(), Status>),
+    /// The request may pass, or is refused.
+    Now(Result<(), Denial>),
     /// [`Authorizer::next_admitted`] will have the decision.
     Waiting,
+}
+
+/// The refusal of an authorizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The status of the response, which is an error. Its page is that of the route.
+    pub status: Status,
+    /// Fields of the response: a challenge (`WWW-Authenticate`, RFC 9110 §11.6.1), a cookie.
+    pub fields: FieldSection<'static>,
+}
+
+impl From<Status> for Denial {
+    fn from(status: Status) -> Self {
+        Self { status, fields: FieldSection::EMPTY }
+    }
 }
 
 /// Wraps the answers of routes: a cache, a compressor.

@@ -292,6 +292,11 @@ impl Handler for Router {
             kind::PROGRAM_BODY => self.programs.handle_body(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::PAGE => self.pages.handle(shell, completion),
+            kind::AUTHORIZER => {
+                if let Some(authorizer) = &mut self.authorizer {
+                    authorizer.handle(shell, completion);
+                }
+            }
             kind::VIEWERS => {
                 let Self { viewers, metrics, servings, .. } = self;
                 let now = servings.now();
@@ -394,7 +399,7 @@ impl Router {
         })
     }
 
-    /// Asks an authorizer about each request from now on.
+    /// Asks an authorizer about requests from now on.
     pub fn set_authorizer(&mut self, authorizer: Box<dyn Authorizer>) {
         (self.authorizer, self.is_attached) = (Some(authorizer), true);
     }
@@ -475,7 +480,7 @@ impl Router {
         {
             return self.refuse(shell, request, &serving, destination, Outcome::Refused(refusal));
         }
-        if self.is_attached {
+        if self.is_attached && self.has_say(&entry.route) {
             return self.arrive(shell, request, &serving, destination, path);
         }
         // Most requests are for files in memory, which need no state.

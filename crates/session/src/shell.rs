@@ -64,6 +64,8 @@ pub mod kind {
     pub const PROGRAM_BODY: Token = 22 << 56;
     /// The timer of the viewers of the operator's page.
     pub const VIEWERS: Token = 23 << 56;
+    /// The operations of an authorizer; the rest of the token is its own.
+    pub const AUTHORIZER: Token = 24 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
     /// The bits of a token that hold the kind.

@@ -102,8 +102,8 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
     let serving = ground.serving;
     match (state, event) {
         (State::Authorize(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
-        (State::Authorize(_), Event::Admitted(Err(status))) => {
-            refuse(ground, None, Outcome::Error(status, Reason::Authorizer))
+        (State::Authorize(_), Event::Admitted(Err(denial))) => {
+            refuse(ground, None, Outcome::Denied(Box::new(denial)))
         }
         (State::Recall(arrived), Event::Recalled(None)) => Next::Begin(arrived),
         (State::Recall(_), Event::Recalled(Some(recalled))) => {

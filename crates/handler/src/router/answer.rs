@@ -6,7 +6,7 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use super::Router;
-use crate::attach::Recalled;
+use crate::attach::{Denial, Recalled};
 use crate::files;
 use crate::guard::Refusal;
 use crate::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
@@ -66,6 +66,8 @@ pub(super) enum Outcome {
     Error(Status, Reason),
     /// A refusal by the conditions of the route.
     Refused(Refusal),
+    /// A refusal by the authorizer.
+    Denied(Box<Denial>),
     /// An error, with a file as its page.
     Paged(Box<Paged>),
     /// No answer yet: the request is not the next of its connection, and a gateway answers it.
@@ -130,7 +132,8 @@ impl Answer {
             | Outcome::StatusPage(_)
             | Outcome::Fixed(_)
             | Outcome::Error(..)
-            | Outcome::Refused(_) => AnswerSize::default(),
+            | Outcome::Refused(_)
+            | Outcome::Denied(_) => AnswerSize::default(),
         }
     }
 }
@@ -184,6 +187,7 @@ impl Router {
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
             Outcome::Error(status, _) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
+            Outcome::Denied(denial) => denied(denial),
             Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
             Outcome::Postponed => unreachable!("the session asks again"),
         }
@@ -309,6 +313,15 @@ pub(super) fn not_allowed(allow: &'static [u8]) -> Response<'static> {
     let mut response = page::error(bare(Status::MethodNotAllowed));
     // The head of the page would name the methods of files.
     response.made().head.allow = Some(allow.into());
+    response
+}
+
+/// Makes the response to a request that the authorizer has refused.
+#[cold]
+pub(super) fn denied(denial: &Denial) -> Response<'static> {
+    let mut response = page::error(bare(denial.status));
+    let extra = &mut response.made().head.extra;
+    denial.fields.fields().for_each(|(name, value)| extra.push(name, value));
     response
 }
 

@@ -14,6 +14,7 @@ use super::steps::Step;
 use crate::attach::{Admission, Deferred};
 use crate::serving::{Destination, Serving};
 use crate::{Found, Search, Ticket};
+use config::Route;
 use gateways::held::Held;
 use session::reason::Reason;
 use session::shell::{Complaint, Shell};
@@ -74,7 +75,7 @@ impl Router {
             }
             let (state, reply) = match next {
                 Next::Authorize(arrived) => {
-                    let reply = self.authorize(shell, ticket, &arrived.asked);
+                    let reply = self.authorize(shell, ticket, ground, &arrived.asked);
                     (State::Authorize(arrived), reply)
                 }
                 Next::Recall(arrived) => {
@@ -181,12 +182,26 @@ impl Router {
         }
     }
 
+    /// Returns true if the authorizer or the wrapper has a say in requests of this route.
+    pub(super) fn has_say(&self, route: &Route) -> bool {
+        self.wrapper.is_some() || self.authorizer.as_ref().is_some_and(|it| it.has_say(route))
+    }
+
     /// Asks the authorizer whether a request may pass.
-    fn authorize(&mut self, shell: &mut Shell, ticket: Ticket, asked: &Asked<'_>) -> Reply {
-        let Some(authorizer) = &mut self.authorizer else {
+    fn authorize(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        Ground { serving, destination }: Ground<'_>,
+        asked: &Asked<'_>,
+    ) -> Reply {
+        let route = destination.route.map(|id| serving.route(id));
+        let authorizer =
+            self.authorizer.as_mut().zip(route).filter(|(it, route)| it.has_say(route));
+        let Some((authorizer, route)) = authorizer else {
             return Reply::Now(Event::Admitted(Ok(())));
         };
-        match asked.with(|request| authorizer.admit(shell, request)) {
+        match asked.with(|request| authorizer.admit(shell, request, route)) {
             Admission::Now(said) => {
                 if said.is_err() {
                     // The consumer of the body drops it from now on.

@@ -56,7 +56,7 @@ use super::answer::Outcome;
 use super::asked::Asked;
 use super::destination::Ground;
 use super::steps::Step;
-use crate::attach::{Deferred, Recalled};
+use crate::attach::{Deferred, Denial, Recalled};
 use crate::guard::Refusal;
 use crate::serving::{Served, TreeId};
 use ::includes::Template;
@@ -178,7 +178,7 @@ pub(super) enum By {
 #[derive(Debug)]
 pub(super) enum Event {
     /// The decision of an authorizer.
-    Admitted(Result<(), Status>),
+    Admitted(Result<(), Denial>),
     /// The answer that a wrapper recalls, if there is one.
     Recalled(Option<Rc<dyn Recalled>>),
     /// A file, a directory, or the reason for neither.

@@ -84,6 +84,7 @@ impl Outcome {
             }
             Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
             Self::Refused(refusal) => Some(refusal.status()),
+            Self::Denied(denial) => Some(denial.status),
             Self::NotAllowed(_) => Some(Status::MethodNotAllowed),
             Self::Content(..)
             | Self::Page(_)
@@ -110,6 +111,7 @@ impl Outcome {
                 Some(reason)
             }
             Self::Refused(refusal) => Some(refusal.reason()),
+            Self::Denied(_) => Some(&Reason::Authorizer),
             Self::NotAllowed(_) => Some(&Reason::Method),
             Self::Fixed(_) => Some(&Reason::Fixed),
             Self::Program(answer) => answer.reason(),
@@ -140,6 +142,7 @@ impl Outcome {
         match self {
             Self::Content(id, answer) => Self::Content(*id, answer.clone()),
             Self::Refused(refusal) => Self::Refused(*refusal),
+            Self::Denied(denial) => Self::Denied(denial.clone()),
             Self::NotAllowed(allow) => Self::NotAllowed(allow),
             error => Self::Error(
                 error.error().expect("only errors have pages"),

@@ -8,14 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use config::{Action, Config, GatewayRules, Tuning, Upstream, upstream};
-use handler::attach::{Admission, Authorizer, Recalled, Wrapper};
+use config::{Action, Config, GatewayRules, Route, Tuning, Upstream, upstream};
+use handler::attach::{Admission, Authorizer, Denial, Recalled, Wrapper};
 use handler::router::Router;
 use handler::serving::Snapshot;
 use handler::{
     AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
 };
-use http::{Head, Method, ResponseHead, Status, Target};
+use http::{FieldSection, Head, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
 use samum::network::Listeners;
 use samum::worker::Worker;
@@ -206,16 +206,23 @@ impl Wrapper for Cache {
 struct Door {
     /// Requests about which it thinks.
     asked: VecDeque<Ticket>,
-    said: VecDeque<(Ticket, Result<(), Status>)>,
+    said: VecDeque<(Ticket, Result<(), Denial>)>,
 }
 
 #[derive(Debug)]
 struct Doorman(Rc<RefCell<Door>>);
 
 impl Authorizer for Doorman {
-    fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>) -> Admission {
+    fn has_say(&self, route: &Route) -> bool {
+        matches!(route.action, Action::Proxy(_))
+    }
+
+    fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission {
+        assert!(self.has_say(route));
         match request.head.target {
-            Target::Origin { path: b"/forbidden", .. } => Admission::Now(Err(Status::Forbidden)),
+            Target::Origin { path: b"/forbidden", .. } => {
+                Admission::Now(Err(Status::Forbidden.into()))
+            }
             Target::Origin { path, .. } if path.starts_with(b"/private/") => {
                 self.0.borrow_mut().asked.push_back(request.ticket);
                 Admission::Waiting
@@ -224,7 +231,7 @@ impl Authorizer for Doorman {
         }
     }
 
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Status>)> {
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)> {
         self.0.borrow_mut().said.pop_front()
     }
 }
@@ -303,7 +310,7 @@ impl Stage {
     }
 
     /// Has the authorizer say this about the request that has waited for longest.
-    fn say(&mut self, said: Result<(), Status>) {
+    fn say(&mut self, said: Result<(), Denial>) {
         run_until(&mut self.worker, || !self.door.borrow().asked.is_empty());
         let mut door = self.door.borrow_mut();
         let ticket = door.asked.pop_front().expect("it was asked");
@@ -401,14 +408,19 @@ fn an_authorizer_may_answer_later() {
         [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(()))]
     {
         let client = stage.ask(&request);
-        stage.say(said);
+        stage.say(said.map_err(Denial::from));
         let (status, _, is_kept) = stage.response(&client);
         assert_eq!((status, is_kept), if said.is_ok() { (200, true) } else { (403, false) });
     }
     let refused = [stage.ask(&get("/forbidden")), stage.ask_door(post)];
-    stage.say(Err(Status::Unauthorized));
+    let mut fields = FieldSection::EMPTY;
+    fields.push(b"WWW-Authenticate", b"Basic realm=\"a\"");
+    stage.say(Err(Denial { status: Status::Unauthorized, fields }));
     assert_eq!(stage.response(&refused[0]).0, 403);
     assert_eq!(stage.response(&refused[1]).0, 401);
+    let received = refused[1].received();
+    let head = String::from_utf8_lossy(&received);
+    assert!(head.contains("\r\nWWW-Authenticate: Basic realm=\"a\"\r\n"), "{head}");
     // The client has left before it is let pass: nobody is asked for it.
     let client = stage.ask_door(&get("/private/b"));
     client.reset();

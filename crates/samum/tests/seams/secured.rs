@@ -13,7 +13,7 @@ use config::{
     Redirect, RequestHeader, Route, Site, Upstream,
 };
 use handler::Request;
-use handler::attach::{Admission, Authorizer};
+use handler::attach::{Admission, Authorizer, Denial};
 use handler::router::Router;
 use handler::serving::Snapshot;
 use http::Status;
@@ -242,11 +242,15 @@ fn get(path: &str, host: &str) -> String {
 struct Refusing;
 
 impl Authorizer for Refusing {
-    fn admit(&mut self, _shell: &mut Shell, _request: &Request<'_>) -> Admission {
-        Admission::Now(Err(Status::Unauthorized))
+    fn has_say(&self, _route: &Route) -> bool {
+        true
     }
 
-    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Status>)> {
+    fn admit(&mut self, _shell: &mut Shell, _request: &Request<'_>, _route: &Route) -> Admission {
+        Admission::Now(Err(Status::Unauthorized.into()))
+    }
+
+    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Denial>)> {
         None
     }
 }

@@ -273,7 +273,9 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
     let statuses = [Status::BadGateway, Status::MethodNotAllowed, Status::NotFound];
     match state {
         State::Offered(_) => unreachable!("it is no state in which a request waits"),
-        State::Authorize(_) if choice.is_multiple_of(8) => Event::Admitted(Err(Status::Forbidden)),
+        State::Authorize(_) if choice.is_multiple_of(8) => {
+            Event::Admitted(Err(Status::Forbidden.into()))
+        }
         State::Authorize(_) => Event::Admitted(Ok(())),
         State::Recall(_) if choice.is_multiple_of(8) => Event::Recalled(Some(Rc::new(Kept))),
         State::Recall(_) => Event::Recalled(None),
@@ -330,7 +332,7 @@ fn a_guard_and_a_wrapper_may_answer_later_and_come_first() {
         (walked.answer(), walked.states)
     };
     let admitted = || Event::Admitted(Ok(()));
-    let refused = vec![Event::Admitted(Err(Status::Forbidden))];
+    let refused = vec![Event::Admitted(Err(Status::Forbidden.into()))];
     assert_eq!(answer(refused), ("403".to_owned(), vec!["Authorize"]));
     let kept = vec![admitted(), Event::Recalled(Some(Rc::new(Kept)))];
     assert_eq!(answer(kept), ("recalled".to_owned(), vec!["Authorize", "Recall"]));
