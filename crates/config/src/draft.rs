@@ -134,7 +134,7 @@ pub enum Thing {
     /// The path of a route with the files of a directory.
     Path(PathBuf, String),
     /// A file that is sent in place of an answer.
-    Page(Page),
+    NamedFile(NamedFile),
     /// A directory that symbolic links may lead into.
     Links(PathBuf),
     /// A directory for the files of buffers.
@@ -161,9 +161,9 @@ pub enum Thing {
     Account(Account),
 }
 
-/// A file that is sent in place of an answer: a fallback, or a page for an error.
+/// A file that is sent in place of an answer: a fallback, or an error page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Page {
+pub struct NamedFile {
     /// Its path on the site.
     pub path: String,
     /// The files that the path may lead to; the first one that exists is sent.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, Page, Thing};
+use super::draft::{Draft, NamedFile, Thing};
 use super::expand::{self, Reference};
 use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
@@ -99,14 +99,14 @@ impl Loaded {
     }
 
     /// The files that are sent in place of answers, in the order in which the files name them.
-    pub fn pages(&self) -> impl Iterator<Item = &Page> {
-        let pages = self.places.iter().filter_map(|(thing, place)| match thing {
-            Thing::Page(page) => Some((place, page)),
+    pub fn named_files(&self) -> impl Iterator<Item = &NamedFile> {
+        let files = self.places.iter().filter_map(|(thing, place)| match thing {
+            Thing::NamedFile(file) => Some((place, file)),
             _ => None,
         });
-        let mut pages: Vec<_> = pages.collect();
-        pages.sort_by_key(|(place, page)| (**place, page.is_fallback));
-        pages.into_iter().map(|(_, page)| page)
+        let mut files: Vec<_> = files.collect();
+        files.sort_by_key(|(place, file)| (**place, file.is_fallback));
+        files.into_iter().map(|(_, file)| file)
     }
 
     /// Makes an error about a thing, at the first position that names it.

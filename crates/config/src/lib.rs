@@ -60,7 +60,7 @@ use sendfile::Policy;
 pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
 pub use acme::{Acme, AcmeChallenge, AcmeEab, acme_names};
 pub use address::{Address, Listen, UnixSocket, url};
-pub use draft::{Page, Thing};
+pub use draft::{NamedFile, Thing};
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use message::Message;
 pub use pattern::Pattern;
@@ -265,7 +265,7 @@ pub struct Site {
     pub limits: Limits,
     /// The changes of the fields of responses that no route makes. The changes of each route begin with these.
     pub headers: Vec<HeaderRule>,
-    /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.
+    /// The error pages for requests that no route has, or whose path is no path of a file. Routes have their own.
     pub errors: BTreeMap<u16, String>,
     /// True if the responses that no route makes have a `Server-Timing` field. Routes have their own.
     pub server_timing: bool,
@@ -321,8 +321,8 @@ pub struct Route {
     pub limits: Limits,
     /// The changes of the fields of responses, in order, those of the site first; by default none.
     pub headers: Vec<HeaderRule>,
-    /// The pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files.
-    /// By default the server makes all pages.
+    /// The error pages for statuses from 400 to 599, except 412 and 416: paths of the same site that lead to files.
+    /// By default the server makes all error pages.
     pub errors: BTreeMap<u16, String>,
     /// True if responses have a `Server-Timing` field.
     pub server_timing: bool,
@@ -497,15 +497,15 @@ pub struct FileRules {
 
 /// The suffix of the names of scripts in a directory of files.
 pub const SCRIPT_SUFFIX: &str = ".php";
-/// The suffix of the names of pages, which clean URLs leave out.
-pub const PAGE_SUFFIX: &[u8] = b".html";
+/// The suffix of the names of HTML files, which clean URLs leave out.
+pub const HTML_SUFFIX: &[u8] = b".html";
 
 impl FileRules {
     /// The maximum of names of an index: a directory without one costs a look at each.
     pub const INDICES_MAX: usize = 8;
 
-    /// The clean path of a page, if it differs from its path. For the first index of a directory it is the directory's
-    /// path, for other pages the path without `.html`. Other indices have none, because the directory may lead to
+    /// The clean path of a file, if it differs from the file's path. For the first index of a directory it is the
+    /// directory's path, for other HTML files the path without `.html`. Other indices have none, because the directory may lead to
     /// another index.
     pub fn clean_path<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -514,7 +514,7 @@ impl FileRules {
         } else if self.index.first().is_some_and(|first| name == first.as_bytes()) {
             path.strip_suffix(name)
         } else {
-            path.strip_suffix(PAGE_SUFFIX).filter(|_| name.len() > PAGE_SUFFIX.len())
+            path.strip_suffix(HTML_SUFFIX).filter(|_| name.len() > HTML_SUFFIX.len())
         }
     }
 }

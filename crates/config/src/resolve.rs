@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::draft::{AcmeDraft, Draft, Page, RouteDraft, Shared, SiteDraft, Thing};
+use super::draft::{AcmeDraft, Draft, NamedFile, RouteDraft, Shared, SiteDraft, Thing};
 use super::keys::ACTIONS;
 use super::message::{Notes, Span};
 use super::{
@@ -205,7 +205,7 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     }
 }
 
-/// Notes the position of each fallback and of each page for an error that a site names.
+/// Notes the position of each fallback and of each error page that a site names.
 fn note_pages(site: &SiteDraft, places: &mut HashMap<Thing, Span>) {
     let mut named = Vec::new();
     for route in &site.routes {
@@ -222,8 +222,8 @@ fn note_pages(site: &SiteDraft, places: &mut HashMap<Thing, Span>) {
     let all = Routes::new(entries(site, |_| true));
     for ((path, place), is_fallback) in named {
         if let Some(files) = files_at(site, &all, path).and_then(|route| named_files(route, path)) {
-            let page = Page { path: path.to_owned(), files, is_fallback };
-            places.entry(Thing::Page(page)).or_insert(place);
+            let file = NamedFile { path: path.to_owned(), files, is_fallback };
+            places.entry(Thing::NamedFile(file)).or_insert(place);
         }
     }
 }
@@ -260,7 +260,7 @@ fn site_of(draft: SiteDraft) -> Site {
     }
 }
 
-/// The pages for errors, without the positions at which they are named.
+/// The error pages, without the positions at which they are named.
 fn pages_of(errors: BTreeMap<u16, (String, Span)>) -> BTreeMap<u16, String> {
     errors.into_iter().map(|(status, (path, _))| (status, path)).collect()
 }

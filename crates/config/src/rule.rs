@@ -1,4 +1,4 @@
-//! Reads the rules for files and fields: paths, media types, pages for errors, changes of fields.
+//! Reads the rules for files and fields: paths, media types, error pages, changes of fields.
 //!
 //! Each function returns a sentence for the operator if the text is not valid.
 

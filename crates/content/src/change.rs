@@ -5,7 +5,7 @@ use ring::Change;
 
 use super::media_types::suffix;
 use super::path::prefix;
-use config::PAGE_SUFFIX;
+use config::HTML_SUFFIX;
 
 /// Paths whose cached resources are no longer true.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) fn outdated_by(directory: &[u8], change: &Change) -> Vec<Outdated> {
     let plain = Coding::PREFERENCE.into_iter().find_map(sibling_of);
     outdated.extend(plain.map(|plain| Outdated::Path(plain.to_vec())));
     // A page may have been found without its suffix.
-    let clean = plain.unwrap_or(&path).strip_suffix(PAGE_SUFFIX);
+    let clean = plain.unwrap_or(&path).strip_suffix(HTML_SUFFIX);
     outdated.extend(clean.map(|clean| Outdated::Path(clean.to_vec())));
     if change.directory {
         outdated.push(Outdated::Below([&path[..], b"/"].concat()));

@@ -104,7 +104,7 @@ const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 const STALE_MAX: Duration = Duration::from_secs(10);
 /// If a device has answered nothing for this time, or for `timeout-disk` if that is shorter, no request waits for an
 /// error page on the device.
-const PAGE_SILENCE: Duration = Duration::from_secs(1);
+const ERROR_PAGE_SILENCE: Duration = Duration::from_secs(1);
 /// The maximum number of requests that wait for the same load: as many as 1,024 connections can have. A further request
 /// gets a 503.
 const TICKETS_MAX: usize = 64 * 1024;
@@ -290,9 +290,9 @@ impl Content {
         Found::Later
     }
 
-    /// Finds the page of an error. The search never waits for a device that does not answer, and is never the request
+    /// Finds an error page. The search never waits for a device that does not answer, and is never the request
     /// that tries such a device.
-    pub fn find_page(
+    pub fn find_error_page(
         &mut self,
         shell: &mut Shell,
         tree: TreeId,
@@ -301,7 +301,7 @@ impl Content {
     ) -> Found {
         // A request that has waited for `timeout-disk` may have begun before its device last answered. The page of such
         // a request would wait as long again.
-        let patience = PAGE_SILENCE.min(shell.cx.tuning.timeout_disk);
+        let patience = ERROR_PAGE_SILENCE.min(shell.cx.tuning.timeout_disk);
         if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path), patience) {
             return self.find(shell, tree, path, ticket);
         }

@@ -42,7 +42,7 @@ use super::media_types::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{Kind, Resource, SIZE_MAX};
 use crate::tree::TreeId;
-use config::{FileRules, PAGE_SUFFIX, Symlinks};
+use config::{FileRules, HTML_SUFFIX, Symlinks};
 use reading::Body;
 use session::handler::Ticket;
 use session::reason::Reason;
@@ -72,7 +72,7 @@ pub(super) struct Load<F> {
     looks: u32,
     has_tried_to_watch: bool,
     /// True if the load looks for the path plus `.html`, because no file has the path itself.
-    is_page: bool,
+    is_html: bool,
     /// True if a directory has exactly this path.
     is_directory: bool,
     /// The position, in the list of index names, of the name being looked for, if the path is that of a directory.
@@ -298,7 +298,7 @@ impl<F: Clone> Load<F> {
             previous,
             looks: 0,
             has_tried_to_watch: false,
-            is_page: false,
+            is_html: false,
             is_directory: false,
             index: 0,
             link_error: None,
@@ -325,7 +325,7 @@ impl<F: Clone> Load<F> {
     /// Looks at the path, for the first time or again.
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.looks += 1;
-        (self.is_page, self.is_directory, self.index) = (false, false, 0);
+        (self.is_html, self.is_directory, self.index) = (false, false, 0);
         self.link_error = None;
         let step = self.find(look, tools);
         self.wait(step)
@@ -451,8 +451,8 @@ impl<F: Clone> Load<F> {
         let mut name = self.path.to_vec();
         if is_directory(&name) {
             name.extend_from_slice(rules.index[self.index].as_bytes());
-        } else if self.is_page {
-            name.extend_from_slice(PAGE_SUFFIX);
+        } else if self.is_html {
+            name.extend_from_slice(HTML_SUFFIX);
         }
         name
     }
@@ -488,22 +488,22 @@ impl<F: Clone> Load<F> {
         if is_directory(&self.path) {
             return self.find_next_index(look, tools);
         }
-        if self.is_page || !tools.rules.clean_urls {
+        if self.is_html || !tools.rules.clean_urls {
             let error = self.link_error.take().unwrap_or(error);
-            return self.without_page(look, Outcome::Failed(error, None));
+            return self.without_html(look, Outcome::Failed(error, None));
         }
-        self.find_page(look, tools)
+        self.find_html(look, tools)
     }
 
     /// Looks for the file whose name is the path and `.html` (clean URLs).
-    fn find_page(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
-        self.is_page = true;
+    fn find_html(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+        self.is_html = true;
         let step = self.find(look, tools);
         self.wait(step)
     }
 
     /// Ends the load because there is no such file either. A directory with this name is redirected to the path with a slash.
-    fn without_page(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
+    fn without_html(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
 
@@ -556,14 +556,14 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.find_next_index(look, tools);
             }
-            // A page must be a regular file.
-            FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
-                return self.without_page(look, Outcome::Missing(Reason::NotRegular));
+            // An HTML file must be a regular file.
+            FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_html => {
+                return self.without_html(look, Outcome::Missing(Reason::NotRegular));
             }
             FileKind::Directory => {
                 self.is_directory = true;
                 if tools.rules.clean_urls && self.clean_len(tools).is_none() {
-                    return self.find_page(look, tools);
+                    return self.find_html(look, tools);
                 }
                 return Next::End(Outcome::Redirect(look));
             }

@@ -18,7 +18,7 @@ use session::shell::Shell;
 ///
 /// An authorizer is asked about requests of clients, and about requests for what pages include. A request that a
 /// program or an upstream hands over to another route meets only the guard of that route. A request whose answer was not
-/// kept is asked about once more (`Request::is_again`).
+/// kept is asked about once more (`Request::is_counted`).
 pub trait Authorizer: fmt::Debug {
     /// Returns true if it decides about requests of this route. Others pass, and are as fast as without an authorizer.
     fn has_say(&self, route: &Route) -> bool;

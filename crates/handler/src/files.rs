@@ -69,15 +69,15 @@ impl Files {
         self.content.find(shell, tree, path, ticket)
     }
 
-    /// Finds the page of an error.
-    pub(super) fn find_page(
+    /// Finds an error page.
+    pub(super) fn find_error_page(
         &mut self,
         shell: &mut Shell,
         tree: TreeId,
         path: &[u8],
         ticket: Ticket,
     ) -> Found {
-        self.content.find_page(shell, tree, path, ticket)
+        self.content.find_error_page(shell, tree, path, ticket)
     }
 
     /// The resource of a path if it can be found without a wait.

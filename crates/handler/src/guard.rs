@@ -152,24 +152,25 @@ impl Guard {
         }
     }
 
-    /// Lets a request pass or refuses it, by the limits. A client on a Unix socket has no address, and no limits. A
-    /// request that comes `again` was counted before.
+    /// Lets a request pass or refuses it, by the limits. A client on a Unix socket has no address, and no limits.
+    /// `connection` is the connection of the client, as it counts for the client. A request that `is_counted` takes no
+    /// further token.
     pub(crate) fn limit(
         &self,
         limiter: &Limiter,
         client: Option<IpAddr>,
-        counted: Option<&Counted>,
-        again: bool,
+        connection: Option<&Counted>,
+        is_counted: bool,
         now: Time,
     ) -> Result<(), Refusal> {
         let Some(client) = client else { return Ok(()) };
-        if let (Some(max), Some(counted)) = (self.connections, counted)
-            && counted.is_beyond(max)
+        if let (Some(max), Some(connection)) = (self.connections, connection)
+            && connection.is_beyond(max)
         {
             return Err(Refusal::Connections);
         }
         match self.requests {
-            Some((limit, refill)) if !again => {
+            Some((limit, refill)) if !is_counted => {
                 limiter.take(limit, refill, ClientKey::new(client), now).map_err(Refusal::Requests)
             }
             _ => Ok(()),

@@ -28,8 +28,8 @@ pub(super) fn response(
     };
     let servers = snapshot.upstreams().flat_map(|upstream| upstream.numbers(now));
     let process = process();
-    let page = Page { exposition: metrics.exposition(servers, process.as_ref()) };
-    Response::new(head, Body::from(Part::Producer(Box::new(page))))
+    let body = ExpositionBody { exposition: metrics.exposition(servers, process.as_ref()) };
+    Response::new(head, Body::from(Part::Producer(Box::new(body))))
 }
 
 /// The figures of the operator's page.
@@ -93,11 +93,11 @@ fn process() -> Option<ProcessNumbers> {
 }
 
 #[derive(Debug)]
-struct Page {
+struct ExpositionBody {
     exposition: Exposition,
 }
 
-impl Producer for Page {
+impl Producer for ExpositionBody {
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let part = self.exposition.next_part(room);

@@ -58,7 +58,7 @@ use session::context::Context;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Shell, kind};
-use state::{Arrived, Event, Lookup, Next, Purpose, State};
+use state::{Arrived, Event, FileSearch, Next, Purpose, State};
 use steps::{Slash, Step};
 
 /// The handler of the server.
@@ -579,7 +579,7 @@ impl Router {
         let ground = Ground { serving, destination };
         let (step, purpose) = (Step::Asked(Slash::Of(path)), Purpose::Send);
         let route = destination.route.expect("files are of a route");
-        let state = State::File(Lookup { route, step, purpose, over: None });
+        let state = State::File(FileSearch { route, step, purpose, over: None });
         match found.into() {
             Reply::Now(event) => {
                 let next = advance(ground, state, event);
@@ -609,7 +609,7 @@ impl Router {
                     (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
                 }
                 Err(error) => {
-                    // The error gets the page of the route to which the path would belong.
+                    // The error gets the error page of the route to which the path would belong.
                     let destination = match normalize(url_path, &mut name) {
                         Ok(()) => serving.destination(site, &name),
                         Err(_) => Destination { site, route: None },

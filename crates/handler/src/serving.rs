@@ -37,7 +37,7 @@ use session::context::{Demands, Recorder};
 use session::fields::Rules;
 use session::forwarded::Scheme;
 use snapshot::{Inner, RecordPlace, TreeIndex};
-pub(crate) use snapshot::{Page, RouteEntry, Served, ToHttps};
+pub(crate) use snapshot::{NamedFile, RouteEntry, Served, ToHttps};
 pub use snapshot::{Snapshot, Succession};
 use upstream::Upstream;
 
@@ -192,8 +192,8 @@ impl Serving {
     }
 
     /// The file at a path below the directory of a route.
-    pub(crate) fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
-        self.snapshot.page_at(route, path)
+    pub(crate) fn named_file_at(&self, route: RouteId, path: &[u8]) -> Option<NamedFile> {
+        self.snapshot.named_file_at(route, path)
     }
 
     /// The path on a site of the file with this path in the file system. Of several routes with a directory above the
@@ -246,15 +246,19 @@ impl Serving {
     }
 
     /// The file that is served if a route has nothing for a path.
-    pub(crate) fn fallback(&self, id: RouteId) -> Option<&Page> {
+    pub(crate) fn fallback(&self, id: RouteId) -> Option<&NamedFile> {
         self.snapshot.routes[id.index()].fallback.as_ref()
     }
 
-    /// The page for the status of an error: of the route, or of the site if there is no route.
-    pub(crate) fn page(&self, destination: Destination, status: Status) -> Option<&Page> {
+    /// The error page for a status: of the route, or of the site if there is no route.
+    pub(crate) fn error_page(
+        &self,
+        destination: Destination,
+        status: Status,
+    ) -> Option<&NamedFile> {
         let pages = match destination.route {
-            Some(id) => &self.snapshot.routes[id.index()].pages,
-            None => &self.snapshot.inner[destination.site.index()].pages,
+            Some(id) => &self.snapshot.routes[id.index()].error_pages,
+            None => &self.snapshot.inner[destination.site.index()].error_pages,
         };
         pages.get(&status.code())
     }
@@ -296,7 +300,7 @@ impl Serving {
         }
     }
 
-    /// Returns true if pages for errors show the ids of requests, because a log does.
+    /// Returns true if error pages show the ids of requests, because a log does.
     pub(crate) fn shows_ids(&self, Destination { site, route }: Destination) -> bool {
         let all = self.snapshot.records();
         let is_log = |place: &RecordPlace| place.log.target != LogTarget::None;

@@ -37,8 +37,8 @@ const RETRY_AFTER: &[u8] = b"10";
 /// The part of the page that a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
-    /// The page itself.
-    Page,
+    /// The page itself, as HTML.
+    Html,
     /// The figures as JSON.
     Json,
     /// The figures as events, for this request.
@@ -81,7 +81,7 @@ impl View {
         match query {
             Some(b"json") => Self::Json,
             Some(b"events") => Self::Events(ticket),
-            _ => Self::Page,
+            _ => Self::Html,
         }
     }
 }
@@ -110,7 +110,7 @@ impl Viewers {
         figures: impl FnOnce() -> Figures,
     ) -> Response<'static> {
         match view {
-            View::Page => {
+            View::Html => {
                 let mut head = head(Status::Ok, b"text/html; charset=utf-8", Some(PAGE.len()));
                 head.extra.push(b"Content-Security-Policy", POLICY.as_bytes());
                 head.extra.push(b"Referrer-Policy", b"no-referrer");
@@ -299,12 +299,12 @@ mod tests {
     fn the_query_chooses_the_part_of_the_page() {
         let ticket = Ticket { connection: 1, request: 2 };
         for (query, expected) in [
-            (None, View::Page),
-            (Some(&b""[..]), View::Page),
+            (None, View::Html),
+            (Some(&b""[..]), View::Html),
             (Some(b"json"), View::Json),
-            (Some(b"json=1"), View::Page),
+            (Some(b"json=1"), View::Html),
             (Some(b"events"), View::Events(ticket)),
-            (Some(b"JSON"), View::Page),
+            (Some(b"JSON"), View::Html),
         ] {
             assert_eq!(View::of(query, ticket), expected, "{query:?}");
         }

@@ -18,7 +18,7 @@ use crate::{account, confine, control_socket, follow, keeper, shares, warnings};
 use acme::Storage;
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
-use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Page, Thing, print};
+use config::{Action, Address, Config, Fastcgi, LogTarget, Message, NamedFile, Thing, print};
 use handler::serving::{self, NoRedirects, Snapshot};
 use logs::files::{self, cannot_log};
 use logs::location::Location;
@@ -106,7 +106,7 @@ fn try_as_user(loaded: &Loaded, user: Option<&User>) -> Tried {
     let access = user.map(|user| confine::check_access(loaded, user));
     errors.extend(access.and_then(Result::err));
     open_all(loaded, |thing| !is_of_start(thing), &mut errors, &mut warnings);
-    warnings.extend(missing_pages(loaded));
+    warnings.extend(missing_named_files(loaded));
     errors.extend(keeper::check_files(loaded, &certificates::system_roots()));
     let reading = Reading::first(loaded, certificates::now());
     Tried { errors, warnings, reading }
@@ -154,7 +154,7 @@ fn open_all(
                 Ok(())
             }
             // A disk may be mounted later, and a page may be written later.
-            Thing::Links(_) | Thing::Page(_) => Ok(()),
+            Thing::Links(_) | Thing::NamedFile(_) => Ok(()),
             // `Reading` reads them, because a certificate and its key are read together. Nothing is looked up for a host.
             Thing::TlsFile(_) | Thing::AcmeTerms | Thing::Host(_) => Ok(()),
             Thing::AcmeStorage(path) => Storage::try_make(path),
@@ -277,18 +277,18 @@ fn for_a_file(path: &str) -> String {
     )
 }
 
-/// Warns of fallbacks and of pages for errors that do not exist. They may be written later.
-fn missing_pages(loaded: &Loaded) -> Vec<Message> {
-    let is_missing = |page: &&Page| {
+/// Warns of fallbacks and error pages that do not exist. They may be written later.
+fn missing_named_files(loaded: &Loaded) -> Vec<Message> {
+    let is_missing = |named: &&NamedFile| {
         let is_absent = |file: &PathBuf| match file.metadata() {
             Ok(data) => !data.is_file(),
             // The user of the server may be able to see it.
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         };
-        page.files.iter().all(is_absent)
+        named.files.iter().all(is_absent)
     };
-    let warn = |page: &Page| {
-        let Page { path, files, is_fallback } = page;
+    let warn = |named: &NamedFile| {
+        let NamedFile { path, files, is_fallback } = named;
         let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         let until = if *is_fallback {
             "a path that leads to nothing is answered 404"
@@ -297,9 +297,9 @@ fn missing_pages(loaded: &Loaded) -> Vec<Message> {
         };
         let text =
             format!("there is no file for `{path}`: until {} exists, {until}", files.join(" or "));
-        loaded.warning(&Thing::Page(page.clone()), &text)
+        loaded.warning(&Thing::NamedFile(named.clone()), &text)
     };
-    loaded.pages().filter(is_missing).map(warn).collect()
+    loaded.named_files().filter(is_missing).map(warn).collect()
 }
 
 /// Returns true if a site listens at the Unix socket with this path.

@@ -40,7 +40,7 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
 /// The time in which each worker of a healthy server ends a turn and takes its orders. A turn takes 5 ms at most.
-const TURN_MAX: Duration = Duration::from_secs(2);
+const HEALTH_TURN_MAX: Duration = Duration::from_secs(2);
 
 /// The time for a worker to begin with the configuration that it has got. A worker turn takes milliseconds.
 pub(crate) const CONFIGURE_MAX: Duration = Duration::from_secs(10);
@@ -212,7 +212,7 @@ impl Workers {
         let _ = self.give(orders, ORDERS_WAIT_MAX);
     }
 
-    /// Checks that the server is healthy: it is not shutting down, and each worker ends a turn within [`TURN_MAX`].
+    /// Checks that the server is healthy: it is not shutting down, and each worker ends a turn within [`HEALTH_TURN_MAX`].
     /// Returns the number of workers.
     ///
     /// # Errors
@@ -223,11 +223,11 @@ impl Workers {
         if self.is_stopping() {
             return Err("the server is shutting down".to_owned());
         }
-        match self.hanging(TURN_MAX) {
+        match self.hanging(HEALTH_TURN_MAX) {
             None => Ok(self.orders.len()),
             Some(number) => Err(format!(
                 "worker-{number} does not turn: it has taken no order for {} s",
-                TURN_MAX.as_secs()
+                HEALTH_TURN_MAX.as_secs()
             )),
         }
     }
@@ -440,7 +440,7 @@ mod tests {
                     let Order::Turn(number, sender) = order else { panic!("{order:?}") };
                     let _ = sender.send(number);
                 }
-                thread::sleep(2 * TURN_MAX);
+                thread::sleep(2 * HEALTH_TURN_MAX);
             })
         };
         let _threads = (turn(one, 9), turn(two, 1));
@@ -448,7 +448,11 @@ mod tests {
         let started = Instant::now();
         let error = workers.check_health().unwrap_err();
         assert!(error.starts_with("worker-1 does not turn"), "{error}");
-        assert!((TURN_MAX..2 * TURN_MAX).contains(&started.elapsed()), "{:?}", started.elapsed());
+        assert!(
+            (HEALTH_TURN_MAX..2 * HEALTH_TURN_MAX).contains(&started.elapsed()),
+            "{:?}",
+            started.elapsed()
+        );
         workers.stop();
         assert_eq!(workers.check_health(), Err("the server is shutting down".to_owned()));
     }

@@ -12,7 +12,7 @@ use crate::notify;
 use logs::say::say;
 
 /// The time in which each worker has to end a turn.
-const TURN_MAX: Duration = Duration::from_secs(10);
+const WATCHDOG_TURN_MAX: Duration = Duration::from_secs(10);
 /// The longest pause between two signs.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -32,11 +32,11 @@ pub(crate) fn start(workers: Arc<Workers>, is_first: bool) -> Result<(), String>
     let spawned = thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
         while notify::is_main() {
             // At a stop the manager has another limit.
-            match workers.hanging(TURN_MAX).filter(|_| !workers.is_stopping()) {
+            match workers.hanging(WATCHDOG_TURN_MAX).filter(|_| !workers.is_stopping()) {
                 None => notify::tell("WATCHDOG=1"),
                 Some(number) => say(&format!(
                     "worker-{number} has not turned for {} s: the service manager gets no sign of life",
-                    TURN_MAX.as_secs()
+                    WATCHDOG_TURN_MAX.as_secs()
                 )),
             }
             thread::sleep(pause);

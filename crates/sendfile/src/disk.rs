@@ -356,7 +356,7 @@ impl Disk {
         if !self.may_begin(device, request.wait) {
             return None;
         }
-        if self.now.since(request.turn) >= TURN_MAX {
+        if self.now.since(request.turn) >= STREAM_TURN_MAX {
             if !self.has_turn_now(owner, request.wait) {
                 return None;
             }
@@ -596,7 +596,7 @@ impl Disk {
 
 /// The time for which a stream reads on before waiting streams come first. It is several chunks of a fast disk, which
 /// is read faster in one piece, or one chunk of a slow one.
-const TURN_MAX: Duration = Duration::from_millis(30);
+const STREAM_TURN_MAX: Duration = Duration::from_millis(30);
 /// The number of tokens of a disk's operations: the number of keys of a slab.
 const KEYS: Token = 1 << 56;
 /// This fraction of the memory, and at least one buffer and one pipe, is for the reads that streams need next. It helps

@@ -140,8 +140,9 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// True if its answer was found before and not kept, or was [postponed](Keep::Never).
-    pub is_again: bool,
+    /// True if this request, or the request that it belongs to, has met the limits before: no rate counts it again. An
+    /// access check is never left out for it.
+    pub is_counted: bool,
     /// True if its response is the next that its connection sends. A handler may postpone the answer to a request that
     /// is not the next.
     pub is_next: bool,
@@ -365,7 +366,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Returns whether the response may be the one that tries a disk which does not answer. The page of an error is not
+    /// Returns whether the response may be the one that tries a disk which does not answer. An error page is not
     /// worth a wait.
     pub fn tries(&self) -> Tries {
         if self.outcome().0.code() >= 400 { Tries::Never } else { Tries::InTurn }

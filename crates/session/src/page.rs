@@ -71,7 +71,7 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
 }
 
-/// Shows the id of its request on a page for an error.
+/// Shows the id of its request on an error page.
 #[cold]
 pub fn show_id(response: &mut Response<'_>, id: &RequestId) {
     const END: &[u8] = b"</body></html>\n";

@@ -53,8 +53,9 @@ pub(super) fn admit(
     let snapshot = &serving.snapshot;
     let origin = request.origin;
     let client = client_of(shell, request, serving);
-    let counted = origin.client().and_then(|client| client.counted.as_ref());
-    let limit = || guard.limit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now);
+    let connection = origin.client().and_then(|client| client.counted.as_ref());
+    let limit =
+        || guard.limit(snapshot.limiter(), client, connection, request.is_counted, shell.cx.now);
     let said = guard.permit(client).and_then(|()| limit());
     let said = said.and_then(|()| guard.admit_body(request.head.framing));
     count(shell, said);
@@ -76,9 +77,10 @@ pub(super) fn admit_at_site(
         return Ok(());
     }
     let client = client_of(shell, request, serving);
-    let counted = request.origin.client().and_then(|client| client.counted.as_ref());
-    let (limiter, again, now) = (serving.snapshot.limiter(), request.is_again, shell.cx.now);
-    let limit = || limits.map_or(Ok(()), |own| own.limit(limiter, client, counted, again, now));
+    let connection = request.origin.client().and_then(|client| client.counted.as_ref());
+    let (limiter, is_counted, now) = (serving.snapshot.limiter(), request.is_counted, shell.cx.now);
+    let limit =
+        || limits.map_or(Ok(()), |own| own.limit(limiter, client, connection, is_counted, now));
     let said = access.map_or(Ok(()), |own| own.permit(client)).and_then(|()| limit());
     count(shell, said);
     said

@@ -11,7 +11,7 @@ use super::asked::Asked;
 use super::destination::{Ground, is_hidden_below, normalize};
 use super::moved::{lacks_slash, moved_to, redirected, refused_at, sent_on};
 use super::script::{script_at, script_len, script_of};
-use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
+use super::state::{By, Event, FileSearch, Handed, Next, Over, Parsing, Purpose, Script, State};
 use super::steps::{Further, Slash, Step, further};
 use crate::page::{ALLOW, ALLOW_MOST};
 use crate::serving::{Served, Serving};
@@ -66,7 +66,11 @@ pub(super) fn begin<'a>(
             let (tree, step) = (serving.tree_at(*tree), Step::Asked(Slash::of(path, ground)));
             let path = rest;
             let purpose = if *has_pages { Purpose::Page(asked) } else { Purpose::Send };
-            return Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } };
+            return Next::File {
+                tree,
+                path,
+                search: FileSearch { route: id, step, purpose, over },
+            };
         }
         (Served::Status(status), _) => fixed(*status, &entry.route, id),
         (served, _) => {
@@ -109,7 +113,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
         (State::Recall(_), Event::Recalled(Some(recalled))) => {
             complete(serving, None, Outcome::Recalled(recalled))
         }
-        (State::File(Lookup { route, step, purpose, over }), Event::File(answer)) => {
+        (State::File(FileSearch { route, step, purpose, over }), Event::File(answer)) => {
             follow(ground, step, purpose, over, Outcome::Content(route, answer))
         }
         (State::Template(Parsing { route, resource, over, .. }), Event::Template(Ok(template)))
@@ -152,10 +156,10 @@ pub(super) fn follow<'a>(
 ) -> Next<'a> {
     let serving = ground.serving;
     match further(ground, step, outcome) {
-        Further::Find(page, step) => {
-            let tree = serving.tree(page.route).expect("a page is a file of its route");
-            let (route, path) = (page.route, Cow::Borrowed(&page.path[..]));
-            Next::File { tree, path, lookup: Lookup { route, step, purpose, over } }
+        Further::Find(file, step) => {
+            let tree = serving.tree(file.route).expect("a named file is in the tree of its route");
+            let (route, path) = (file.route, Cow::Borrowed(&file.path[..]));
+            Next::File { tree, path, search: FileSearch { route, step, purpose, over } }
         }
         Further::End(outcome) => match purpose {
             Purpose::Send => complete(serving, over, outcome),
@@ -241,7 +245,7 @@ fn begin_script<'a>(
     let name = part_of(&path, prefix_len..prefix_len + name_len);
     let (step, purpose) = (Step::Asked(Slash::of(path, ground)), Purpose::Script(script));
     let path = name;
-    Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } }
+    Next::File { tree, path, search: FileSearch { route: id, step, purpose, over } }
 }
 
 /// Runs a resource that was found if it is a script.
@@ -278,7 +282,7 @@ fn found_script<'a>(
                 return Next::File {
                     tree,
                     path,
-                    lookup: Lookup { route: id, step, purpose, over },
+                    search: FileSearch { route: id, step, purpose, over },
                 };
             }
         }

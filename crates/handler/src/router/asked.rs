@@ -48,7 +48,7 @@ impl Asked<'_> {
                 let Kept { ticket, head, origin, is_next } = &**kept;
                 let (head, ticket, is_next) = (&head.as_head(), *ticket, *is_next);
                 // The request was counted before.
-                f(&Request { head, ticket, origin, is_again: true, is_next })
+                f(&Request { head, ticket, origin, is_counted: true, is_next })
             }
         }
     }

@@ -4,7 +4,7 @@ pub(super) use http::path::normalize_rooted as normalize;
 use http::path::{self, PathError};
 
 use super::script::script_len;
-use crate::serving::{Destination, Page, Serving};
+use crate::serving::{Destination, NamedFile, Serving};
 use config::route::RouteId;
 use config::site::SiteId;
 use gateways::proxy;
@@ -74,8 +74,8 @@ pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bo
     !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
 }
 
-/// The length of the clean path of a page, if this path leads to the page but is not its clean path. The clean path is
-/// a prefix of this path.
+/// The length of the clean path of an HTML file, if this path leads to the file but is not its clean path. The clean
+/// path is a prefix of this path.
 pub(super) fn clean_len(serving: &Serving, destination: Destination, path: &[u8]) -> Option<usize> {
     let files = serving.route(destination.route?).action.files()?;
     let rest = path.get(serving.prefix(destination.route?).len()..)?;
@@ -85,11 +85,11 @@ pub(super) fn clean_len(serving: &Serving, destination: Destination, path: &[u8]
 /// The file of a site to which an upstream has handed a request over. For a path of the file system, the file's URL
 /// path on the site is looked up, and has to belong to the same route. So `X-Accel-Redirect` and `X-Sendfile` hand out
 /// the same files.
-pub(super) fn page_of(
+pub(super) fn handed_file(
     serving: &Serving,
     site: SiteId,
     to: &proxy::response::Target,
-) -> Option<Page> {
+) -> Option<NamedFile> {
     let mut name = Vec::new();
     let of_file = match to {
         proxy::response::Target::Path(path) | proxy::response::Target::Local(path) => {
@@ -109,7 +109,7 @@ pub(super) fn page_of(
     if of_file.is_some_and(|of_file| !serving.is_same_directory(of_file, route)) {
         return None;
     }
-    serving.page_at(route, name.get(serving.prefix(route).len()..)?)
+    serving.named_file_at(route, name.get(serving.prefix(route).len()..)?)
 }
 
 #[cfg(test)]

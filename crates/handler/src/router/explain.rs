@@ -52,7 +52,7 @@ use session::shell::{Complaint, Operator, Shell, kind};
 
 /// The time for which a step waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most steps from a path to its response: the file, its fallback, the page of an error; and the same number for
+/// The most steps from a path to its response: the file, its fallback, the error page; and the same number for
 /// scripts.
 const STEPS_MAX: usize = 8;
 /// Descriptors for the files of one look.
@@ -227,7 +227,8 @@ pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String>
         let permits = serving.are_interchangeable(listener, shown, site);
         origin.set_handshake(Rc::new(Named { host: parts.host.clone(), permits }));
     }
-    let request = Request { head, ticket: TICKET, origin: &origin, is_again: false, is_next: true };
+    let request =
+        Request { head, ticket: TICKET, origin: &origin, is_counted: false, is_next: true };
     let told = told_scheme(&shell, &request, &serving);
     out.is_https = told.unwrap_or(parts.scheme) == Scheme::Https;
     let client = told_client(&shell, &request, &serving, parts.from);
@@ -525,7 +526,7 @@ fn follow<'a>(
     let serving = ground.serving;
     for _ in 0..STEPS_MAX {
         next = match next {
-            Next::File { tree, path, lookup } => {
+            Next::File { tree, path, search } => {
                 let spec = &serving.snapshot.trees()[tree.index()];
                 let place = spec.directory.join(OsStr::from_bytes(&path));
                 let found = look(shell, spec, &path);
@@ -538,7 +539,7 @@ fn follow<'a>(
                         out.say("file", format_args!("{}: {}", place.display(), reject.reason));
                     }
                 }
-                advance(ground, State::File(lookup), Event::File(found))
+                advance(ground, State::File(search), Event::File(found))
             }
             Next::Template(parsing) => {
                 let template = parse(shell, serving, &parsing);

@@ -11,11 +11,11 @@ use super::admit::{admit, circumstances, request_id, sender_of, told_host};
 use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
-use super::destination::{Ground, is_hidden, page_of, place_of};
+use super::destination::{Ground, handed_file, is_hidden, place_of};
 use super::pages::asked_for;
 use super::perform::Reply;
 use super::script::is_source;
-use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State};
+use super::state::{By, Event, FileSearch, Handed, Named, Next, Over, Purpose, State};
 use super::steps::Step;
 use crate::serving::{Destination, Serving};
 use crate::{Found, Request, Ticket, includes};
@@ -181,18 +181,18 @@ impl Router {
         server: Arc<Server>,
         HandOver { to, fields }: HandOver,
     ) -> Found<Answer> {
-        let page = page_of(serving, destination.site, &to)
-            .filter(|page| !is_source(serving, destination.site, page));
-        let (Some(asked), Some(page)) = (asked, page) else {
+        let file = handed_file(serving, destination.site, &to)
+            .filter(|file| !is_source(serving, destination.site, file));
+        let (Some(asked), Some(file)) = (asked, file) else {
             self.proxy.refuse(shell, &server, &to);
             let ground = Ground { serving, destination };
             let outcome = Outcome::Error(Status::BadGateway, Reason::HandOver);
             let next = refuse(ground, None, outcome);
             return self.perform(shell, ticket, (serving, destination), next);
         };
-        let destination = Destination { route: Some(page.route), ..destination };
+        let destination = Destination { route: Some(file.route), ..destination };
         let ground = Ground { serving, destination };
-        if let Some(guard) = serving.guard(page.route) {
+        if let Some(guard) = serving.guard(file.route) {
             let admitted = asked.with(|request| {
                 // The body of the request was for another route.
                 let head = includes::bodiless(request.head);
@@ -203,12 +203,12 @@ impl Router {
                 return self.perform(shell, ticket, (serving, destination), next);
             }
         }
-        let tree = serving.tree(page.route).expect("a page is a file of its route");
-        let purpose = Purpose::Page(asked_for(asked, serving, &page, to.query()));
+        let tree = serving.tree(file.route).expect("a named file is in the tree of its route");
+        let purpose = Purpose::Page(asked_for(asked, serving, &file, to.query()));
         let query = to.query().map(Into::into);
         let over = Some(Box::new(Over { fields, query, named: Some(Named { server, file: to }) }));
-        let lookup = Lookup { route: page.route, step: Step::Fallback, purpose, over };
-        let next = Next::File { tree, path: Cow::Borrowed(&page.path), lookup };
+        let search = FileSearch { route: file.route, step: Step::Fallback, purpose, over };
+        let next = Next::File { tree, path: Cow::Borrowed(&file.path), search };
         self.perform(shell, ticket, (serving, destination), next)
     }
 
@@ -254,7 +254,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// A refusal, and the destination to which the page of the refusal belongs.
+    /// A refusal, and the destination to which the error page of the refusal belongs.
     fn place_handed(
         &mut self,
         shell: &mut Shell,
@@ -277,10 +277,10 @@ impl Router {
             place_of(serving, path, name, |name| serving.inner_destination(site, name)).map_err(
                 |error| (destination, Outcome::Error(error.status(), Reason::Path(error))),
             )?;
-        let page = |id| serving.page_at(id, name.get(serving.prefix(id).len()..)?);
+        let file = |id| serving.named_file_at(id, name.get(serving.prefix(id).len()..)?);
         let of_files = destination.route.filter(|id| !serving.is_gateway(*id));
         if is_hidden(serving, destination, name)
-            || of_files.and_then(page).is_some_and(|page| is_source(serving, site, &page))
+            || of_files.and_then(file).is_some_and(|file| is_source(serving, site, &file))
         {
             return Err((destination, Outcome::Error(Status::NotFound, Reason::HandOver)));
         }

@@ -35,10 +35,10 @@ impl Router {
             Outcome::Refused(refusal) => *refusal == Refusal::Outdated,
             _ => false,
         };
-        if is_misdirected && request.origin.handshake().is_some() && !request.is_again {
+        if is_misdirected && request.origin.handshake().is_some() && !request.is_counted {
             shell.cx.stats.tls_misdirected += 1;
         }
-        if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_again {
+        if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_counted {
             shell.cx.stats.forged_clients += 1;
         }
         let outcome = match is_of_site(&outcome) {

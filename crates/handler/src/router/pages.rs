@@ -214,7 +214,7 @@ impl Router {
             let head = &head.with_target(Method::Get, target);
             // The client's own request was counted before.
             let request =
-                &Request { head, ticket, origin: &context.origin, is_again: true, is_next: true };
+                &Request { head, ticket, origin: &context.origin, is_counted: true, is_next: true };
             if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
                 return Found::Now(Answer { serving, destination, outcome });
@@ -299,14 +299,14 @@ impl Router {
 pub(super) fn asked_for<'a>(
     asked: Asked<'a>,
     serving: &Serving,
-    page: &serving::Page,
+    file: &serving::NamedFile,
     query: Option<&[u8]>,
 ) -> Asked<'a> {
-    if !serving.route(page.route).has_includes() {
+    if !serving.route(file.route).has_includes() {
         return asked;
     }
     let mut path = Vec::new();
-    path::encode(&[serving.prefix(page.route), &page.path].concat(), &mut path);
+    path::encode(&[serving.prefix(file.route), &file.path].concat(), &mut path);
     asked.with(|request| {
         let head = request.head;
         let method = if head.method == Method::Head { Method::Head } else { Method::Get };

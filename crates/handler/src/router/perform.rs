@@ -9,7 +9,7 @@ use super::advance::{advance, begin, complete, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
 use super::destination::Ground;
-use super::state::{Arrived, Event, Lookup, Named, Next, Purpose, State};
+use super::state::{Arrived, Event, FileSearch, Named, Next, Purpose, State};
 use super::steps::Step;
 use crate::attach::{Admission, Deferred};
 use crate::serving::{Destination, Serving};
@@ -96,12 +96,14 @@ impl Router {
                     next = begin(ground, asked, path, None);
                     continue;
                 }
-                Next::File { tree, path, lookup } => {
-                    let found = match lookup.step {
-                        Step::Page(_) => self.files.find_page(shell, tree, &path, ticket),
+                Next::File { tree, path, search } => {
+                    let found = match search.step {
+                        Step::ErrorPage(_) => {
+                            self.files.find_error_page(shell, tree, &path, ticket)
+                        }
                         _ => self.files.find(shell, tree, &path, ticket),
                     };
-                    (State::File(lookup), found.into())
+                    (State::File(search), found.into())
                 }
                 Next::Template(parsing) => {
                     let reply = self.parse(shell, ticket, serving, &parsing);
@@ -283,13 +285,13 @@ impl Router {
         let mut next = refuse(ground, None, error);
         loop {
             next = match next {
-                Next::File { tree, path, lookup } => {
+                Next::File { tree, path, search } => {
                     let found = self.files.find_at_once(shell, tree, &path);
                     let found = found.map_or(
                         content::Answer::Error(Status::ServiceUnavailable, Reason::Disk),
                         content::Answer::Resource,
                     );
-                    advance(ground, State::File(lookup), Event::File(found))
+                    advance(ground, State::File(search), Event::File(found))
                 }
                 Next::Answer { outcome, .. } => return Answer { serving, destination, outcome },
                 next => unreachable!("an error has nothing but a page: {next:?}"),
@@ -309,7 +311,7 @@ impl Router {
         let ground = Ground { serving, destination };
         let mut state = state.keep(ground);
         // A request that may be for a script is held back with its body.
-        if let State::File(Lookup { route, purpose: Purpose::Script(script), .. }) = &mut state
+        if let State::File(FileSearch { route, purpose: Purpose::Script(script), .. }) = &mut state
             && script.held.is_none()
         {
             let waiter = script.asked.waiter(serving.route(*route));

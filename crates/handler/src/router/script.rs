@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::serving::{Page, Serving, is_like_script};
+use crate::serving::{NamedFile, Serving, is_like_script};
 use config::SCRIPT_SUFFIX;
 use config::route::RouteId;
 use config::site::SiteId;
@@ -42,11 +42,11 @@ fn name_at(path: &[u8], index: &str) -> Vec<u8> {
     [path, if is_directory { index.as_bytes() } else { b"" }].concat()
 }
 
-/// Returns true if a page is a script of its site, or if an index of its directory is a script. The source of a script
+/// Returns true if a file is a script of its site, or if an index of its directory is a script. The source of a script
 /// is not sent.
-pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
-    let Some(files) = serving.route(page.route).action.files() else { return false };
-    let names = files.rules.index.iter().map(|index| name_at(&page.path, index));
+pub(super) fn is_source(serving: &Serving, site: SiteId, file: &NamedFile) -> bool {
+    let Some(files) = serving.route(file.route).action.files() else { return false };
+    let names = files.rules.index.iter().map(|index| name_at(&file.path, index));
     let Ok(root) = std::path::absolute(&files.root) else { return false };
     let mut scripts = names.filter(|name| is_like_script(name));
     scripts.any(|name| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))

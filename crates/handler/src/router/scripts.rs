@@ -1,7 +1,7 @@
 //! Requests for the scripts of FastCGI applications.
 //!
 //! If a route also serves the directory of the scripts, a path leads to a file as in other routes: by way of
-//! directories, indices, fallbacks and pages for errors. Then a file that is a script is run and not sent, and a file
+//! directories, indices, fallbacks and error pages. Then a file that is a script is run and not sent, and a file
 //! with directives is a page. In a route without such a directory, each path leads to a script, and the application
 //! decides whether the script exists.
 //!

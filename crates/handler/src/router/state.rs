@@ -22,7 +22,7 @@
 //! | answer that is recalled | [`Wrapper`](crate::attach::Wrapper) | Recall | |
 //! | file, or gateway | `begin` | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
-//! | page of an error | `steps.rs` | File | |
+//! | error page | `steps.rs` | File | |
 //! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
 //! | hand-over by a program or a server | `advance` | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
@@ -79,7 +79,7 @@ pub(super) enum State<'a> {
     /// A wrapper decides whether it recalls the answer.
     Recall(Arrived<'a>),
     /// The router looks for a file.
-    File(Lookup<'a>),
+    File(FileSearch<'a>),
     /// The file was found, and its directives are parsed.
     Template(Parsing<'a>),
     /// A program runs. The number counts the request's hand-overs.
@@ -101,7 +101,7 @@ pub(super) struct Arrived<'a> {
 
 /// A file that is looked for.
 #[derive(Debug)]
-pub(super) struct Lookup<'a> {
+pub(super) struct FileSearch<'a> {
     /// The route of the file.
     pub(super) route: RouteId,
     pub(super) step: Step<'a>,
@@ -201,7 +201,7 @@ pub(super) enum Next<'a> {
     /// The route of the request, which gets the request with its body: `begin`.
     Begin(Arrived<'a>),
     /// This file.
-    File { tree: TreeId, path: Cow<'a, [u8]>, lookup: Lookup<'a> },
+    File { tree: TreeId, path: Cow<'a, [u8]>, search: FileSearch<'a> },
     /// The template of its file.
     Template(Parsing<'a>),
     /// A page of its file, and then `complete`.
@@ -257,7 +257,7 @@ impl State<'_> {
             State::Offered(said) => State::Offered(said),
             State::Authorize(arrived) => State::Authorize(arrived.keep()),
             State::Recall(arrived) => State::Recall(arrived.keep()),
-            State::File(Lookup { route, step, purpose, over }) => {
+            State::File(FileSearch { route, step, purpose, over }) => {
                 let step = step.keep(ground);
                 let purpose = match purpose {
                     Purpose::Send => Purpose::Send,
@@ -266,7 +266,7 @@ impl State<'_> {
                         Purpose::Script(Script { asked: asked.keep(), held, count })
                     }
                 };
-                State::File(Lookup { route, step, purpose, over })
+                State::File(FileSearch { route, step, purpose, over })
             }
             State::Template(Parsing { asked, route, resource, over }) => {
                 State::Template(Parsing { asked: asked.keep(), route, resource, over })
@@ -286,9 +286,9 @@ impl State<'_> {
                 assert!(asked.is_kept() && held.is_some(), "its session lends nothing");
                 assert!(path.starts_with(b"/"), "it is in its normal form");
             }
-            Self::File(Lookup { route, step, purpose, over }) => {
+            Self::File(FileSearch { route, step, purpose, over }) => {
                 assert!(serving.tree(*route).is_some(), "no file is of a route without files");
-                if let Step::Page(error) = step {
+                if let Step::ErrorPage(error) = step {
                     assert!(error.error().is_some(), "only errors have pages");
                 }
                 match purpose {

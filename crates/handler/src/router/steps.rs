@@ -1,4 +1,4 @@
-//! The steps of a request after the first file was not found: a directory, a fallback, the page of an error.
+//! The steps of a request after the first file was not found: a directory, a fallback, an error page.
 //!
 //! ```text
 //! Asked ──(404)──► the route of the path with a slash, if there is one: a redirect
@@ -6,12 +6,12 @@
 //!   ├──(404)──► Fallback ──(a file)──► that file
 //!   │              │
 //!   ▼              ▼ (an error; anything but a file is a 404)
-//! (an error)    Page ──(a file)──► the error with that file as its page
+//! (an error)    ErrorPage ──(a file)──► the error with that file as its page
 //!                  │
 //!                  └──(anything else)──► the error with the page of the server
 //! ```
 //!
-//! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
+//! A fallback has no fallback and an error page has no error page, so the steps end whatever the configuration says.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use http::Status;
 use super::answer::{Outcome, Paged};
 use super::destination::Ground;
 use super::script::script_at;
-use crate::serving::Page;
+use crate::serving::NamedFile;
 use config::route::RouteId;
 use content::{self, Kind};
 use session::reason::Reason;
@@ -34,8 +34,8 @@ pub(super) enum Step<'a> {
     Asked(Slash<'a>),
     /// The fallback, or none if the request was refused.
     Fallback,
-    /// The page of this error.
-    Page(Box<Outcome>),
+    /// The error page of this error.
+    ErrorPage(Box<Outcome>),
 }
 
 /// The route whose path is the request's path with a slash at its end. Few requests need this route.
@@ -70,7 +70,7 @@ impl Step<'_> {
         match self {
             Step::Asked(slash) => Step::Asked(Slash::Found(slash.find(ground))),
             Step::Fallback => Step::Fallback,
-            Step::Page(error) => Step::Page(error),
+            Step::ErrorPage(error) => Step::ErrorPage(error),
         }
     }
 }
@@ -171,7 +171,7 @@ pub(super) enum Further<'a> {
     /// No further step: this was found.
     End(Outcome),
     /// This file is looked for.
-    Find(&'a Page, Step<'static>),
+    Find(&'a NamedFile, Step<'static>),
 }
 
 /// Decides how a request continues after its step has found `outcome`.
@@ -181,7 +181,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
     let outcome = match outcome {
         // A script is run only by its own route, and is never sent.
         Outcome::Content(id, content::Answer::Resource(resource))
-            if (matches!(step, Step::Page(_)) || route != Some(id))
+            if (matches!(step, Step::ErrorPage(_)) || route != Some(id))
                 && script_at(serving, id, &resource).is_some() =>
         {
             Outcome::Error(Status::NotFound, Reason::Source)
@@ -197,7 +197,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
         (_, outcome) => outcome,
     };
     let slash = match step {
-        Step::Page(error) => {
+        Step::ErrorPage(error) => {
             return Further::End(match outcome {
                 Outcome::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
                     Outcome::Paged(Box::new(Paged { error: *error, page }))
@@ -214,12 +214,12 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
         if let Some(id) = slash.find(ground) {
             return Further::End(Outcome::Directory(id));
         }
-        if let Some(page) = route.and_then(|id| serving.fallback(id)) {
-            return Further::Find(page, Step::Fallback);
+        if let Some(file) = route.and_then(|id| serving.fallback(id)) {
+            return Further::Find(file, Step::Fallback);
         }
     }
-    match serving.page(destination, status) {
-        Some(page) => Further::Find(page, Step::Page(Box::new(outcome))),
+    match serving.error_page(destination, status) {
+        Some(file) => Further::Find(file, Step::ErrorPage(Box::new(outcome))),
         None => Further::End(outcome),
     }
 }

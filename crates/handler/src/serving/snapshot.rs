@@ -1,7 +1,7 @@
 //! Prepares a configuration for requests.
 
 mod listeners;
-mod pages;
+mod named_files;
 mod succession;
 
 use core::ops::Range;
@@ -28,7 +28,7 @@ use gateways::programs::Directory;
 use gateways::quota::Quota;
 use listeners::{Endpoint, Listener};
 use logs::say::say;
-pub(crate) use pages::Page;
+pub(crate) use named_files::NamedFile;
 use session::client::Proxies;
 use session::fields::{HSTS, Rules};
 use session::forwarded::Scheme;
@@ -99,9 +99,9 @@ pub(crate) struct RouteEntry {
     /// The paths of the route, beside those of its own path.
     pub(crate) matcher: Matcher,
     /// The file that is served if the route has nothing for a path.
-    pub(super) fallback: Option<Page>,
-    /// The pages for errors.
-    pub(super) pages: BTreeMap<u16, Page>,
+    pub(super) fallback: Option<NamedFile>,
+    /// The error pages.
+    pub(super) error_pages: BTreeMap<u16, NamedFile>,
 }
 
 /// The values that are made for the action of a route.
@@ -149,8 +149,8 @@ pub(super) struct Inner {
     pub(super) fields: Rules,
     /// True if these responses have a `Server-Timing` field.
     pub(super) server_timing: bool,
-    /// The pages for errors of requests without a route.
-    pub(super) pages: BTreeMap<u16, Page>,
+    /// The error pages for requests without a route.
+    pub(super) error_pages: BTreeMap<u16, NamedFile>,
     /// Some if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
     /// The certificates of the site and the demands on those of clients, if it has its own.
@@ -310,8 +310,8 @@ impl Snapshot {
             let checked = site.limits.check_rate(&config.server.tuning);
             checked.map_err(|error| format!("{}: bytes-per-connection: {error}", site.name))?;
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
-            let pages = made.resolve_pages(first, &site.errors);
-            let pages = pages.map_err(|error| format!("{}: {error}", site.name))?;
+            let error_pages = made.resolve_named_files(first, &site.errors);
+            let error_pages = error_pages.map_err(|error| format!("{}: {error}", site.name))?;
             let fields = fields_of(&site.headers);
             let fields = fields.map_err(|error| format!("{}: {error}", site.name))?;
             made.sites.push(open);
@@ -325,7 +325,7 @@ impl Snapshot {
                 guard: guards.of_site(site).map(Box::new),
                 fields,
                 server_timing: site.server_timing,
-                pages,
+                error_pages,
                 to_https: ToHttps::of(site),
                 tls: site.tls.clone(),
                 hsts: site.hsts.map(hsts_of),
@@ -406,7 +406,7 @@ impl Snapshot {
             Action::StatusPage => Served::StatusPage,
             Action::Status(fixed) => Served::Status(FixedStatus::check_code(fixed.code)?),
         };
-        let (mut route, pages) = (route.clone(), BTreeMap::new());
+        let (mut route, error_pages) = (route.clone(), BTreeMap::new());
         if matches!(route.action, Action::Proxy(_)) && !self.reserved.is_empty() {
             let own = &route.request_headers;
             let is_own = |field: &&RequestHeader| is_among(own, field.name());
@@ -414,7 +414,17 @@ impl Snapshot {
             route.request_headers = own.iter().chain(others).cloned().collect();
         }
         let (guard, fallback, record) = (None, None, None);
-        Ok(RouteEntry { route, prefix, served, guard, record, fields, matcher, fallback, pages })
+        Ok(RouteEntry {
+            route,
+            prefix,
+            served,
+            guard,
+            record,
+            fields,
+            matcher,
+            fallback,
+            error_pages,
+        })
     }
 
     /// The paths of the routes from `first` on. Paths of routes that are not open are closed.

@@ -632,7 +632,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 None => {
                     let ticket = Ticket { connection: tools.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
-                    let request = Request { head, ticket, origin, is_again: true, is_next: true };
+                    let request = Request { head, ticket, origin, is_counted: true, is_next: true };
                     match tools.handler.find(tools.shell, &request) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {
@@ -739,7 +739,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let request = Request { head, ticket, origin, is_again: false, is_next: true };
+        let request = Request { head, ticket, origin, is_counted: false, is_next: true };
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
@@ -755,7 +755,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     ) {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let asked = Request { head, ticket, origin, is_again: false, is_next: now };
+        let asked = Request { head, ticket, origin, is_counted: false, is_next: now };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if now => {
                 let (origin, takes) = (self.origin, self.takes);

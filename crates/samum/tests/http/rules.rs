@@ -1,4 +1,4 @@
-//! The rules of routes: fallbacks, pages for errors, clean URLs, fields, types, dotfiles, links and redirects.
+//! The rules of routes: fallbacks, error pages, clean URLs, fields, types, dotfiles, links and redirects.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use testkit::{Response, Server, Tree, request};
 
 use crate::common::{SAMUM, SOON, ask, ask_on, connect, on_both_drivers, serve, text, wait_until};
 
-/// A site with pages for errors.
+/// A site with error pages.
 fn tree() -> Tree {
     Tree::new()
         .file("index.html", "index")

@@ -71,7 +71,7 @@ fn responses_that_no_route_makes_have_the_fields_of_their_site() {
         let b = "\nHost: b.test";
         let tls = "\nX-Forwarded-Proto: https";
         for (bytes, status, fields) in [
-            // A host that has no route for the path. The page of the error changes nothing.
+            // A host that has no route for the path. The error page changes nothing.
             (request("GET /none"), 404, FAILURE),
             (request("GET /none.css"), 404, STYLE),
             (request("GET /x/../none.css"), 404, STYLE),

@@ -63,7 +63,7 @@ fn directives_are_replaced_by_what_they_say() {
             assert!(is_shown, "{page}: {shown}");
         }
         assert!(stage.ask("GET /inner/secret.txt").status == 404);
-        // As it is, the page of an error shows nothing of what it says.
+        // As it is, an error page shows nothing of what it says.
         assert_eq!(stage.page("/as-it-is/d/b.html"), "<b><!--#echo var=\"arg_c\"--></b>");
     });
 }

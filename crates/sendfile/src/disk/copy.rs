@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use ring::{Buffer, Ring, Time};
 
-use super::{Disk, Owner, TURN_MAX, URGENT_SHARE};
+use super::{Disk, Owner, STREAM_TURN_MAX, URGENT_SHARE};
 use crate::file::File;
 use crate::stream_queue::Wait;
 
@@ -47,12 +47,12 @@ impl Disk {
         Some(buffer)
     }
 
-    /// Returns whether the stream may take a buffer now. As for reads, other streams come first after `TURN_MAX`.
+    /// Returns whether the stream may take a buffer now. As for reads, other streams come first after `STREAM_TURN_MAX`.
     fn may_copy(&mut self, owner: Owner, turn: &mut Time, now: Time) -> bool {
         if !self.pool.has_part() {
             return false;
         }
-        if now.since(*turn) >= TURN_MAX {
+        if now.since(*turn) >= STREAM_TURN_MAX {
             if !self.has_turn_now(owner, Wait::First) {
                 return false;
             }

@@ -81,7 +81,7 @@ fn copies_come_in_turn_when_memory_is_short_or_others_wait() {
     let file = open(&world, &mut ring);
     // Four buffers.
     let mut disk = Disk::new(DiskConfig { memory_bytes: 0, ..DiskConfig::default() }).unwrap();
-    ring.submit(Op::Timer(ring.now() + 2 * TURN_MAX), KEYS);
+    ring.submit(Op::Timer(ring.now() + 2 * STREAM_TURN_MAX), KEYS);
     next(&mut ring);
     let (old, new) = (Time::default(), ring.now());
     let (one, other) = (Owner::of(1), Owner::of(2));

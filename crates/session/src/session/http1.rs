@@ -43,7 +43,7 @@ use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unan
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
-use exchange::{Asked, Exchange, Known, Lookup};
+use exchange::{Exchange, Known, Lookup, RequestFacts};
 pub(in crate::session) use work::Work;
 
 /// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
@@ -260,8 +260,8 @@ impl Session for Http1 {
             }
         };
         let is_kept = matches!(lookup, Lookup::Found(_));
-        let (head, asked) = (head.to_owned(), work.asked);
-        work.exchanges.push_back(Exchange::Asked { request, head, asked, lookup });
+        let (head, facts) = (head.to_owned(), work.facts);
+        work.exchanges.push_back(Exchange::Asked { request, head, facts, lookup });
         is_kept
     }
 
@@ -303,13 +303,13 @@ impl Session for Http1 {
     fn next_turn(&mut self, work: &mut Work, cx: &mut Context) -> Option<Turn> {
         while work.producing.is_none() {
             work.invite_body();
-            if !work.may_respond(&cx.budget) || !work.has_turn() {
+            if !work.may_respond(&cx.budget) || !work.is_first_ready() {
                 return None;
             }
             match work.exchanges.pop_front()? {
-                Exchange::Asked { request, head, asked, lookup } => {
-                    work.asked = asked;
-                    work.asked.times.since = cx.now;
+                Exchange::Asked { request, head, facts, lookup } => {
+                    work.facts = facts;
+                    work.facts.times.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
                     return Some(Turn { request, head, found });
                 }
@@ -323,8 +323,8 @@ impl Session for Http1 {
 
     fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Rc<dyn Search>>) {
         let Turn { request, head, .. } = turn;
-        let (asked, lookup) = (work.asked, Lookup::Pending(search));
-        work.exchanges.push_front(Exchange::Asked { request, head, asked, lookup });
+        let (facts, lookup) = (work.facts, Lookup::Pending(search));
+        work.exchanges.push_front(Exchange::Asked { request, head, facts, lookup });
     }
 
     #[inline]
@@ -337,12 +337,12 @@ impl Session for Http1 {
         mut response: Response<'_>,
     ) -> Option<NonZeroU64> {
         let rate = response.terms.rate;
-        if work.asked.expect_continue && response.is_made_while_sent() {
+        if work.facts.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
         // A client that got no `100 Continue` may send its body after this response or leave it out (RFC 9110 §10.1.1).
         // The next bytes could be either a body or a request, so this response is the last.
-        let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
+        let last = work.facts.last || work.facts.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
             // The response ends the connection, whatever the request said. Later requests get no response, even if a
             // later request asked to close the connection.
@@ -423,7 +423,7 @@ impl Session for Http1 {
     fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
         // Only the last request can have a malformed head. Such a request has no head to return, so `?` may end the
         // iteration.
-        let (head, Asked { times, .. }) = work.exchanges.pop_front()?.into_request()?;
+        let (head, RequestFacts { times, .. }) = work.exchanges.pop_front()?.into_request()?;
         Some(Unanswered { head, at: times.at, body_bytes: times.body_bytes })
     }
 
@@ -548,9 +548,9 @@ impl Session for Http1 {
             return Next::Pump;
         }
         Self::close_reader(work);
-        if let Some(asked) = work.exchanges.back_asked() {
-            asked.last = true;
-            if core::mem::take(&mut asked.skips_body_first) {
+        if let Some(facts) = work.exchanges.back_facts() {
+            facts.last = true;
+            if core::mem::take(&mut facts.skips_body_first) {
                 return Next::TurnOver;
             }
         }
@@ -736,9 +736,9 @@ impl Http1 {
         requests: &mut impl Requests,
         request: &mut http1::Request<'_>,
     ) {
-        work.asked = Asked::of(request, requests.cx().now);
+        work.facts = RequestFacts::of(request, requests.cx().now);
         if self.is_retiring {
-            work.asked = Asked { last: true, skips_body_first: false, ..work.asked };
+            work.facts = RequestFacts { last: true, skips_body_first: false, ..work.facts };
         }
         let number = self.next_number(work, requests.cx());
         let has_more = request.head.framing != Framing::None;
@@ -749,7 +749,7 @@ impl Http1 {
             && let Some(consumer) = requests.consumer(number, &request.head)
             && let Err(reject) = self.accept_body(work, request, consumer)
         {
-            let refused = Known::Request(request.head.to_owned(), work.asked);
+            let refused = Known::Request(request.head.to_owned(), work.facts);
             return self.refuse_request(work, requests.cx(), reject, refused);
         }
         requests.handle_request(self, work, number, &request.head, work.is_next());
@@ -758,7 +758,7 @@ impl Http1 {
     /// Counts a request that was read, and returns its number.
     #[inline]
     fn next_number(&mut self, work: &mut Work, cx: &Context) -> u32 {
-        if work.asked.last {
+        if work.facts.last {
             self.take_no_more();
         }
         // From now on the connection is idle until the next request.
@@ -780,7 +780,7 @@ impl Http1 {
         if work.producing.is_some() {
             return self.go_on_producing(work, cx);
         }
-        if work.has_turn() {
+        if work.is_first_ready() {
             return Next::Pump;
         }
         if moved.unread > 0 && self.is_open() && work.incoming.is_none() {
@@ -794,7 +794,7 @@ impl Http1 {
         }
         match work.exchanges.front() {
             None => {}
-            Some(Exchange::Asked { asked, .. }) if asked.skips_body_first => {
+            Some(Exchange::Asked { facts, .. }) if facts.skips_body_first => {
                 return self.wait_for_request(cx);
             }
             Some(Exchange::Asked { lookup: Lookup::BrokenOff, .. }) => {

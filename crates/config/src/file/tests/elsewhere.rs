@@ -222,18 +222,18 @@ fn what_only_looks_like_a_word_of_another_server_has_no_warning() {
 
 /// The files that paths lead to are known, so a check can look for them.
 #[test]
-fn pages_are_named_with_the_files_that_they_lead_to() {
+fn fallbacks_and_error_pages_are_named_with_the_files_that_they_lead_to() {
     let loaded = load_text(
         "[[site]]\nerrors = { 404 = '/e/404.html', 500 = '/500' }\n\
          [[site.route]]\nfiles = '/srv'\nclean-urls = true\nfallback = '/app/'\nindex = ['a', 'b']\n\
          [[site.route]]\npath = '/e/'\nfiles = '/errors'\ninternal = true\n",
     )
     .unwrap_or_else(|errors| panic!("{errors}"));
-    let pages: Vec<_> = loaded
-        .pages()
-        .map(|page| {
-            let files: Vec<_> = page.files.iter().map(|file| file.to_str().unwrap()).collect();
-            (&page.path[..], files.join(" "), page.is_fallback)
+    let named: Vec<_> = loaded
+        .named_files()
+        .map(|named| {
+            let files: Vec<_> = named.files.iter().map(|file| file.to_str().unwrap()).collect();
+            (&named.path[..], files.join(" "), named.is_fallback)
         })
         .collect();
     let expected = [
@@ -241,7 +241,7 @@ fn pages_are_named_with_the_files_that_they_lead_to() {
         ("/500", "/srv/500 /srv/500.html", false),
         ("/app/", "/srv/app/a /srv/app/b", true),
     ];
-    assert_eq!(pages, expected.map(|(path, files, is)| (path, files.to_owned(), is)));
+    assert_eq!(named, expected.map(|(path, files, is)| (path, files.to_owned(), is)));
 }
 
 #[test]

@@ -161,10 +161,12 @@ fn kind(outcome: &Outcome) -> &'static str {
 /// The name of a state for a table.
 fn name(state: &State<'_>) -> &'static str {
     match state {
-        State::File(Lookup { purpose: Purpose::Send, step: Step::Page(_), .. }) => "error page",
-        State::File(Lookup { purpose: Purpose::Send, .. }) => "file",
-        State::File(Lookup { purpose: Purpose::Page(_), .. }) => "page",
-        State::File(Lookup { purpose: Purpose::Script(_), .. }) => "script",
+        State::File(FileSearch { purpose: Purpose::Send, step: Step::ErrorPage(_), .. }) => {
+            "error page"
+        }
+        State::File(FileSearch { purpose: Purpose::Send, .. }) => "file",
+        State::File(FileSearch { purpose: Purpose::Page(_), .. }) => "page",
+        State::File(FileSearch { purpose: Purpose::Script(_), .. }) => "script",
         state => state.name(),
     }
 }
@@ -180,7 +182,8 @@ fn walk(
     let (origin, ticket) = (Origin { listener: 0, peer }, Ticket { connection: 1, request: 2 });
     let target = Target::Origin { path: path.as_bytes(), query: None };
     let head = Head::new(method, target, Version::Http11, None, b"", FieldIndex::EMPTY);
-    let request = Request { head: &head, ticket, origin: &origin, is_again: false, is_next: true };
+    let request =
+        Request { head: &head, ticket, origin: &origin, is_counted: false, is_next: true };
     let mut destination = serving.destination(site(), path.as_bytes());
     let at = |destination| Ground { serving, destination };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
@@ -195,9 +198,9 @@ fn walk(
                 next = begin(at(destination), asked, path, None);
                 continue;
             }
-            Next::File { tree, path, lookup } => {
-                assert_eq!(serving.tree(lookup.route), Some(tree), "{path:?}");
-                State::File(lookup)
+            Next::File { tree, path, search } => {
+                assert_eq!(serving.tree(search.route), Some(tree), "{path:?}");
+                State::File(search)
             }
             Next::Template(parsing) => State::Template(parsing),
             Next::Page(parsing, template) => {
@@ -238,7 +241,7 @@ fn walk(
                 let purpose = Purpose::Page(asked.expect("its site has files"));
                 let named = Some(Named { server, file: to });
                 let over = Some(Box::new(Over { fields, query: None, named }));
-                State::File(Lookup { route, step: Step::Fallback, purpose, over })
+                State::File(FileSearch { route, step: Step::Fallback, purpose, over })
             }
             Next::Loop { .. } => {
                 next = refuse(
@@ -254,7 +257,7 @@ fn walk(
             }
         };
         let mut state = state.keep(at(destination));
-        if let State::File(Lookup { purpose: Purpose::Script(script), .. }) = &mut state {
+        if let State::File(FileSearch { purpose: Purpose::Script(script), .. }) = &mut state {
             script.held.get_or_insert_with(|| Held::of_body(None));
         }
         if let State::Authorize(arrived) | State::Recall(arrived) = &mut state {

@@ -96,7 +96,7 @@ fn would_fail(
     head.method != Method::Head && disk.would_fail(ring, &file, &range, response.tries())
 }
 
-/// The answer in place of one whose file cannot be read now. If the page of the error is on such a
+/// The answer in place of one whose file cannot be read now. If the error page is on such a
 /// disk, too, the answer is the error without that page.
 #[cold]
 fn unavailable<H: Handler>(

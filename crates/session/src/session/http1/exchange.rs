@@ -13,7 +13,7 @@ use crate::session::times::Times;
 
 /// The facts that HTTP/1 knows of a request beside its head.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     /// True if the client waits for an invitation (`100 Continue`) to send the body.
     pub(super) expect_continue: bool,
     /// True if its body, in chunks, has not been skipped yet: the response has to report faults of the body.
@@ -24,7 +24,7 @@ pub(super) struct Asked {
     pub(super) times: Times,
 }
 
-impl Asked {
+impl RequestFacts {
     /// The facts of a request whose body will be skipped.
     #[inline]
     pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
@@ -41,7 +41,7 @@ impl Asked {
 #[derive(Debug)]
 pub(super) enum Exchange {
     /// No fault was found in the request so far.
-    Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
+    Asked { request: u32, head: HeadBuf, facts: RequestFacts, lookup: Lookup },
     /// The request was refused for this reason.
     Refused(Reject, Known),
 }
@@ -50,7 +50,7 @@ pub(super) enum Exchange {
 #[derive(Debug)]
 pub(super) enum Known {
     /// All.
-    Request(HeadBuf, Asked),
+    Request(HeadBuf, RequestFacts),
     /// The parts of its first line that could be read, for the log. Its head is malformed or incomplete.
     Line(Sketch),
 }
@@ -126,13 +126,13 @@ impl Exchanges {
     }
 
     /// The facts about the first request; `None` if it was refused.
-    pub(super) fn front_asked(&mut self) -> Option<&mut Asked> {
-        self.queue.front_mut()?.asked()
+    pub(super) fn front_facts(&mut self) -> Option<&mut RequestFacts> {
+        self.queue.front_mut()?.facts()
     }
 
     /// The facts about the last request; `None` if it was refused.
-    pub(super) fn back_asked(&mut self) -> Option<&mut Asked> {
-        self.queue.back_mut()?.asked()
+    pub(super) fn back_facts(&mut self) -> Option<&mut RequestFacts> {
+        self.queue.back_mut()?.facts()
     }
 
     /// Notes that the answer to a request was found. `keeps` gets the position of the request in the queue, and decides
@@ -154,8 +154,8 @@ impl Exchanges {
         let Some((place, exchange)) = found else { return false };
         let keeps = keeps(place);
         let (before, searched) = (exchange.memory(), exchange.search().is_some());
-        if let Exchange::Asked { asked, lookup, .. } = exchange {
-            asked.times.found += now.since(asked.times.since);
+        if let Exchange::Asked { facts, lookup, .. } = exchange {
+            facts.times.found += now.since(facts.times.since);
             *lookup = if keeps { Lookup::Found(size) } else { Lookup::Postponed };
         }
         self.counted -= before;
@@ -208,8 +208,8 @@ impl Exchange {
     /// Returns true if its response can begin.
     pub(super) const fn is_ready(&self) -> bool {
         match self {
-            Self::Asked { asked, lookup, .. } => {
-                !matches!(lookup, Lookup::Pending(_) | Lookup::BrokenOff) && !asked.skips_body_first
+            Self::Asked { facts, lookup, .. } => {
+                !matches!(lookup, Lookup::Pending(_) | Lookup::BrokenOff) && !facts.skips_body_first
             }
             Self::Refused(..) => true,
         }
@@ -238,18 +238,18 @@ impl Exchange {
         }
     }
 
-    const fn asked(&mut self) -> Option<&mut Asked> {
+    const fn facts(&mut self) -> Option<&mut RequestFacts> {
         match self {
-            Self::Asked { asked, .. } => Some(asked),
+            Self::Asked { facts, .. } => Some(facts),
             Self::Refused(..) => None,
         }
     }
 
     /// The request, unless its head was malformed.
-    pub(super) fn into_request(self) -> Option<(HeadBuf, Asked)> {
+    pub(super) fn into_request(self) -> Option<(HeadBuf, RequestFacts)> {
         match self {
-            Self::Asked { head, asked, .. } => Some((head, asked)),
-            Self::Refused(_, Known::Request(head, asked)) => Some((head, asked)),
+            Self::Asked { head, facts, .. } => Some((head, facts)),
+            Self::Refused(_, Known::Request(head, facts)) => Some((head, facts)),
             Self::Refused(_, Known::Line(_)) => None,
         }
     }

@@ -6,7 +6,7 @@ use http1::server::Event;
 use sendfile::Failure;
 
 use super::body::{Form, Incoming};
-use super::exchange::{Asked, Exchange, Lookup};
+use super::exchange::{Exchange, Lookup, RequestFacts};
 use super::work::Work;
 use super::{Http1, Phase, Wait};
 use crate::context::Context;
@@ -25,8 +25,11 @@ impl Http1 {
         if form == Form::Body {
             work.reader.decode_body(request, consumer.bytes_max())?;
             let last = !request.keep_alive || self.is_retiring;
-            work.asked =
-                Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.times.at) };
+            work.facts = RequestFacts {
+                skips_body_first: false,
+                last,
+                ..RequestFacts::of(request, work.facts.times.at)
+            };
             // A body that is too long to be skipped does not end the connection if a consumer takes it.
             if let Phase::Last(wait) = self.phase
                 && !last
@@ -75,8 +78,8 @@ impl Http1 {
                                 work.incoming = None;
                             }
                             // A client that sends without an invitation needs none.
-                            if let Some(asked) = work.exchanges.back_asked() {
-                                asked.expect_continue = false;
+                            if let Some(facts) = work.exchanges.back_facts() {
+                                facts.expect_continue = false;
                             }
                         }
                         Event::Rejected(reject) => self.handle_faulty_body(work, cx, reject),
@@ -138,12 +141,12 @@ impl Http1 {
             work.exchanges.back(),
             Some(Exchange::Asked { lookup: Lookup::Pending(_), .. })
         );
-        let Some(asked) =
-            work.exchanges.back_asked().filter(|_| is_handed_back && is_outstanding && is_pending)
+        let Some(facts) =
+            work.exchanges.back_facts().filter(|_| is_handed_back && is_outstanding && is_pending)
         else {
             return false;
         };
-        asked.last = true;
+        facts.last = true;
         work.incoming = None;
         self.take_no_more();
         true

@@ -27,7 +27,7 @@ impl Http1 {
         let is_of_body = work.body_is_outstanding();
         let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
         let known = match request.and_then(Exchange::into_request) {
-            Some((head, asked)) => Known::Request(head, asked),
+            Some((head, facts)) => Known::Request(head, facts),
             None => {
                 let limits = &cx.tuning.request_limits;
                 let found = http1::sketch(unread, limits).filter(|_| cx.logs && !is_of_body);
@@ -96,8 +96,8 @@ impl Http1 {
         known: Known,
     ) {
         let origin = work.place();
-        let (head, asked) = match known {
-            Known::Request(head, asked) => (head, asked),
+        let (head, facts) = match known {
+            Known::Request(head, facts) => (head, facts),
             Known::Line(sketch) => {
                 return refusal::make_unread(cx, origin, reject, sketch, |cx, mut response| {
                     work.begin_response(cx, None, &mut response, true);
@@ -105,7 +105,7 @@ impl Http1 {
             }
         };
         let head = &head.as_head();
-        work.asked = asked;
+        work.facts = facts;
         refusal::make(cx, origin, reject, Some(head), |cx, mut response| {
             work.begin_response(cx, Some(head), &mut response, true);
         });

@@ -28,7 +28,7 @@ impl Work {
         cx.stats.responses += 1;
         self.ends_with_connection = false;
         if response.terms.server_timing {
-            self.asked.times.add_timing(cx, response);
+            self.facts.times.add_timing(cx, response);
         }
         let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };
         let is_head = head.is_some_and(|head| head.method == Method::Head);
@@ -38,7 +38,7 @@ impl Work {
             && !is_http10
             && self.incoming.is_none()
         {
-            let record = self.asked.times.begin_record(cx, head, Status::Ok, &response.terms);
+            let record = self.facts.times.begin_record(cx, head, Status::Ok, &response.terms);
             let hsts = hsts.filter(|_| !finished.has_hsts);
             let head_len = finished.head_len + hsts.map_or(0, |lines| lines.as_bytes().len());
             let body_at = self.stream.promised() + head_len as u64;
@@ -56,7 +56,7 @@ impl Work {
             return false;
         }
         let status = response.made().head.status;
-        let mut record = self.asked.times.begin_record(cx, head, status, &response.terms);
+        let mut record = self.facts.times.begin_record(cx, head, status, &response.terms);
         if let Some(record) = &mut record {
             record.reason = response.reason.cloned();
             record.upstream = response.upstream.cloned();

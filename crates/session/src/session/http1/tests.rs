@@ -77,8 +77,8 @@ fn exchange(request: u32, lookup: Lookup) -> Exchange {
     let Ok(Some((parsed, _))) = http1::parse(head.as_bytes(), &Limits::DEFAULT) else {
         panic!("a whole request")
     };
-    let asked = Asked::default();
-    Exchange::Asked { request, head: parsed.head.to_owned(), asked, lookup }
+    let facts = RequestFacts::default();
+    Exchange::Asked { request, head: parsed.head.to_owned(), facts, lookup }
 }
 
 const FOUND: Lookup =
@@ -130,8 +130,8 @@ fn open_awaiting_body() -> State {
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     work.reader.handle_input(head, &Limits::DEFAULT);
     let mut exchange = exchange(0, FOUND);
-    if let Exchange::Asked { asked, .. } = &mut exchange {
-        asked.skips_body_first = true;
+    if let Exchange::Asked { facts, .. } = &mut exchange {
+        facts.skips_body_first = true;
     }
     work.exchanges.push_back(exchange);
     (session, work)
@@ -246,7 +246,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
             let mut requests = Defer { cx, now: Vec::new() };
             let taken = session.handle_bytes(work, &mut requests, bytes.as_bytes());
             assert!(taken <= bytes.len());
-            let skips_body_first = work.asked.skips_body_first;
+            let skips_body_first = work.facts.skips_body_first;
             let expected = |place| place == 0 && is_next && !skips_body_first;
             assert!((0..).zip(requests.now).all(|(place, now)| now == expected(place)));
             return None;
@@ -297,7 +297,7 @@ fn waiting(work: &mut Work) -> String {
     let mut text = String::new();
     for exchange in work.exchanges.iter() {
         text.push_str(match exchange {
-            Exchange::Asked { asked, .. } if asked.skips_body_first => "body ",
+            Exchange::Asked { facts, .. } if facts.skips_body_first => "body ",
             Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
             Exchange::Asked { lookup: Lookup::Found(_), .. } => "found ",
             Exchange::Asked { lookup: Lookup::Postponed, .. } => "postponed ",

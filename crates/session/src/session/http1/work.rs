@@ -11,7 +11,7 @@ use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport,
 
 use super::Http1;
 use super::body::{Form, Incoming, Producing};
-use super::exchange::{Asked, Exchange, Exchanges, Lookup};
+use super::exchange::{Exchange, Exchanges, Lookup, RequestFacts};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::forwarded::Scheme;
@@ -51,7 +51,7 @@ pub struct Work {
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: Exchanges,
     /// The request that is to be answered or deferred next.
-    pub(super) asked: Asked,
+    pub(super) facts: RequestFacts,
     /// The producer at the end of the stream, if it has not ended.
     pub(super) producing: Option<Producing>,
     /// The consumer of bytes that the peer sends; it belongs to the last request that was read.
@@ -140,7 +140,7 @@ impl Outgoing for Work {
         debug_assert!(self.is_idle() && self.ends.is_empty() && self.waits_since.is_none());
         self.stream.restart();
         (self.begun, self.produced) = (Begun::default(), (0, 0));
-        (self.asked, self.dropped, self.judged_at) = (Asked::default(), 0, 0);
+        (self.facts, self.dropped, self.judged_at) = (RequestFacts::default(), 0, 0);
         self.reader = server::Connection::new();
         (self.acknowledged, self.peer_since) = (0, None);
     }
@@ -208,7 +208,7 @@ impl Work {
             return;
         }
         let bytes = bytes as u64;
-        if let Some(exchange) = self.exchanges.back_asked() {
+        if let Some(exchange) = self.exchanges.back_facts() {
             exchange.times.body_bytes += bytes;
         } else if self.exchanges.is_empty() {
             let record = match &mut self.producing {
@@ -233,17 +233,17 @@ impl Work {
         for (place, exchange) in exchanges.iter().enumerate() {
             let (is_front, is_back) = (place == 0, place + 1 == exchanges.len());
             match exchange {
-                Exchange::Asked { request, asked, lookup, .. } => {
+                Exchange::Asked { request, facts, lookup, .. } => {
                     let is_next =
                         before.is_none_or(|before: u32| before.wrapping_add(1) == *request);
                     assert!(is_next, "requests wait in order: {self:?}");
                     before = Some(*request);
                     assert!(
-                        is_back || !asked.skips_body_first,
+                        is_back || !facts.skips_body_first,
                         "only the last body is outstanding"
                     );
-                    assert!(is_open || !asked.skips_body_first, "its end cannot come");
-                    assert!(is_back && !is_open || !asked.last, "{self:?} goes on behind the last");
+                    assert!(is_open || !facts.skips_body_first, "its end cannot come");
+                    assert!(is_back && !is_open || !facts.last, "{self:?} goes on behind the last");
                     let keeps_files = matches!(lookup, Lookup::Found(size) if size.holds_files && size.keep != Keep::Always);
                     assert!(is_front || !keeps_files, "only the next response keeps files open");
                 }
@@ -272,7 +272,7 @@ impl Work {
 
     /// Returns true if the response to the request that was just read may begin now.
     pub(super) fn is_next(&self) -> bool {
-        !self.asked.skips_body_first && self.has_begun_responses()
+        !self.facts.skips_body_first && self.has_begun_responses()
     }
 
     /// Returns true if all responses have begun and none of them is being made: the next request is the next to be
@@ -324,8 +324,9 @@ impl Work {
         self.stream.promised() - self.stream.sent()
     }
 
-    /// Returns true if the response to the first request that waits can begin.
-    pub(super) fn has_turn(&self) -> bool {
+    /// Returns true if the response to the first request that waits can begin, if there is room for it: its answer was
+    /// found, or the request was refused.
+    pub(super) fn is_first_ready(&self) -> bool {
         self.exchanges.front().is_some_and(Exchange::is_ready)
     }
 
@@ -370,7 +371,7 @@ impl Work {
         let receives_body = self.receives_body();
         matches!(
             self.exchanges.back(),
-            Some(Exchange::Asked { asked, .. }) if asked.skips_body_first || receives_body
+            Some(Exchange::Asked { facts, .. }) if facts.skips_body_first || receives_body
         )
     }
 
@@ -406,8 +407,8 @@ impl Work {
     /// Takes note that the body of the last request that was read has been skipped.
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
-        if let Some(asked) = self.exchanges.back_asked() {
-            asked.skips_body_first = false;
+        if let Some(facts) = self.exchanges.back_facts() {
+            facts.skips_body_first = false;
         }
     }
 
@@ -416,9 +417,9 @@ impl Work {
     pub(super) fn invite_body(&mut self) {
         if self.receives_body()
             && self.exchanges.len() == 1
-            && !self.has_turn()
-            && let Some(asked) = self.exchanges.front_asked()
-            && core::mem::take(&mut asked.expect_continue)
+            && !self.is_first_ready()
+            && let Some(facts) = self.exchanges.front_facts()
+            && core::mem::take(&mut facts.expect_continue)
         {
             self.stream.push(Piece::Static(write::CONTINUE));
         }
@@ -429,7 +430,7 @@ impl Work {
     #[cold]
     pub(super) fn invite(&mut self) {
         if self.receives_body() {
-            self.asked.expect_continue = false;
+            self.facts.expect_continue = false;
             self.stream.push(Piece::Static(write::CONTINUE));
         }
     }

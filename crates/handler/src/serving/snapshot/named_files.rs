@@ -1,4 +1,4 @@
-//! Finds the files to which requests are handed over: fallbacks, and pages for errors.
+//! Finds the files that a configuration names: fallbacks, and error pages.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::{Served, Snapshot, TreeIndex};
 use config::route::{RouteId, Routes};
 use config::{Action, rule};
 
-/// A file of a route to which requests are handed over.
+/// A file of a route that is sent in place of another answer: a fallback, an error page, or a file of a hand-over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct NamedFile {
     pub(crate) route: RouteId,
     /// Its path in the tree of the route.
     pub(crate) path: Box<[u8]>,
@@ -18,32 +18,34 @@ pub(crate) struct Page {
 
 impl Snapshot {
     /// Finds the files to which the routes of a site hand requests over, and rejects redirects that
-    /// lead to themselves. The first route of the site is `first`. Returns the pages for the site's
-    /// errors.
-    pub(super) fn resolve_pages(
+    /// lead to themselves. The first route of the site is `first`. Returns the error pages of the
+    /// site.
+    pub(super) fn resolve_named_files(
         &mut self,
         first: usize,
         errors: &BTreeMap<u16, String>,
-    ) -> Result<BTreeMap<u16, Page>, String> {
+    ) -> Result<BTreeMap<u16, NamedFile>, String> {
         // These paths may also lead to internal routes.
         let all = self.routes_of(first, |_| true);
-        let page = |path: &str, what: &str| {
-            self.page(&all, path).ok_or_else(|| format!("the {what} {path} leads to no files"))
+        let named = |path: &str, what: &str| {
+            self.named_file(&all, path)
+                .ok_or_else(|| format!("the {what} {path} leads to no files"))
         };
-        let pages = |errors: &BTreeMap<u16, String>| -> Result<BTreeMap<u16, Page>, String> {
-            let page = |(code, path): (&u16, &String)| {
-                rule::error_status(*code)?;
-                Ok((*code, page(path, &format!("page for {code},"))?))
+        let error_pages =
+            |errors: &BTreeMap<u16, String>| -> Result<BTreeMap<u16, NamedFile>, String> {
+                let page = |(code, path): (&u16, &String)| {
+                    rule::error_status(*code)?;
+                    Ok((*code, named(path, &format!("page for {code},"))?))
+                };
+                errors.iter().map(page).collect()
             };
-            errors.iter().map(page).collect()
-        };
-        let of_site = pages(errors)?;
+        let of_site = error_pages(errors)?;
         let mut resolved = Vec::new();
         for entry in &self.routes[first..] {
             let files = entry.route.action.files();
             let fallback = files.and_then(|files| files.rules.fallback.as_deref());
-            let fallback = fallback.map(|path| page(path, "fallback")).transpose()?;
-            resolved.push((fallback, pages(&entry.route.errors)?));
+            let fallback = fallback.map(|path| named(path, "fallback")).transpose()?;
+            resolved.push((fallback, error_pages(&entry.route.errors)?));
         }
         for (entry, index) in self.routes[first..].iter().zip(first..) {
             if let Action::Redirect(redirect) = &entry.route.action {
@@ -60,12 +62,12 @@ impl Snapshot {
                 }
             }
         }
-        for (entry, (fallback, pages)) in self.routes[first..].iter_mut().zip(resolved) {
-            (entry.fallback, entry.pages) = (fallback, pages);
+        for (entry, (fallback, error_pages)) in self.routes[first..].iter_mut().zip(resolved) {
+            (entry.fallback, entry.error_pages) = (fallback, error_pages);
         }
         for index in first..self.routes.len() {
             let entry = &self.routes[index];
-            let fallback = entry.fallback.as_ref().map(|page| page.route.index());
+            let fallback = entry.fallback.as_ref().map(|file| file.route.index());
             let mut leads_to = core::iter::once(index).chain(fallback);
             let leads_to_pages = leads_to.any(|index| self.routes[index].route.has_includes());
             if let Served::Files { has_pages, .. } = &mut self.routes[index].served {
@@ -76,18 +78,22 @@ impl Snapshot {
     }
 
     /// The file to which a path of a site leads.
-    fn page(&self, all: &Routes, path: &str) -> Option<Page> {
+    fn named_file(&self, all: &Routes, path: &str) -> Option<NamedFile> {
         let path = rule::path(path).ok()?;
         let route = all.find(path.as_bytes())?;
         let entry = &self.routes[route.index()];
-        self.page_at(route, path.as_bytes().get(entry.prefix.len()..)?)
+        self.named_file_at(route, path.as_bytes().get(entry.prefix.len()..)?)
     }
 
     /// The file at a path below the directory of a route.
-    pub(in crate::serving) fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
+    pub(in crate::serving) fn named_file_at(
+        &self,
+        route: RouteId,
+        path: &[u8],
+    ) -> Option<NamedFile> {
         let TreeIndex(tree) = self.routes[route.index()].served.tree()?;
         let rules = &self.trees[tree].rules;
-        Some(Page { route, path: rules.clean_path(path).unwrap_or(path).into() })
+        Some(NamedFile { route, path: rules.clean_path(path).unwrap_or(path).into() })
     }
 }
 
@@ -125,11 +131,13 @@ mod tests {
         let routes = vec![first, files("/app", |_| ()), internal];
         let snapshot = snapshot(routes).unwrap();
         let entry = &snapshot.routes[0];
-        let page =
-            |route, path: &str| Page { route: RouteId::new(route), path: path.as_bytes().into() };
+        let page = |route, path: &str| NamedFile {
+            route: RouteId::new(route),
+            path: path.as_bytes().into(),
+        };
         assert_eq!(entry.fallback, Some(page(1, "index.html")));
         let expected = [(403, page(2, "")), (404, page(2, "404")), (503, page(1, ""))];
-        assert_eq!(entry.pages, expected.into());
+        assert_eq!(entry.error_pages, expected.into());
     }
 
     #[test]
