@@ -69,15 +69,16 @@ pub struct Router {
     programs: Programs,
     proxy: Proxy,
     pages: Pages,
-    /// Earlier servings, the oldest first, with the trees that the next serving does not have. Requests that began with
-    /// an earlier serving may still ask for its files.
+    /// Earlier servings, oldest first, each with the trees that the serving after it no longer has. Requests that began
+    /// earlier may still use these trees.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests that wait for an event.
     pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The request whose body was offered last, in its first state. There is at most one such request: its session asks
-    /// for the answer next, or never.
+    /// The request whose body was offered last, in the state `Offered`. One place is enough: its session asks for its
+    /// answer next or never, except with HTTP/2 after a refusal. Then another request may have taken the place, and the
+    /// conditions are checked again.
     offered: Option<(Ticket, State<'static>)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
@@ -327,7 +328,7 @@ impl Handler for Router {
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         loop {
             let (ticket, answer) = self.answers.pop_front()?;
-            // The answer is for a page that is no longer wanted.
+            // An answer whose ticket belongs to a page is skipped, because that page is no longer wanted.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, answer));
             }
@@ -409,9 +410,9 @@ impl Router {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
 
-    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept. Its keys
-    /// are the indices of the directories in [`Snapshot::roots`]. Requests that have begun are answered by the old
-    /// snapshot.
+    /// Serves another snapshot from now on. `roots` has the newly opened directories, by their index in
+    /// [`Snapshot::roots`]: those of trees that the old snapshot did not have. Requests that have begun are answered by
+    /// the old snapshot.
     pub fn replace(
         &mut self,
         shell: &mut Shell<Desk>,
@@ -427,14 +428,14 @@ impl Router {
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.set_tuning(serving.snapshot.tuning().clone());
         self.servings.replace(serving);
-        // They may not be allowed to see the page any more.
+        // Viewers may not be allowed to see the status page under the new configuration, so their responses end.
         self.viewers.end_all();
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
     }
 
-    /// Keeps files in memory from now on in the form that transports need which take these pieces: see
-    /// [`Context::takes`].
+    /// From now on, keeps files in memory in the form that the transports need. `takes` is what all of them can send, or
+    /// `None` if they differ: see [`Context::takes`].
     pub const fn set_takes(&mut self, takes: Option<Takes>) {
         self.files.set_takes(takes);
     }
@@ -501,7 +502,8 @@ impl Router {
         self.begin(shell, request, &serving, destination, path)
     }
 
-    /// Finds the answer to a request for a path that no route has, which may be a redirect to the path of a route.
+    /// Finds the answer for a path that no route has. If a route has the path with a slash, the answer may be a redirect to
+    /// it.
     #[inline(never)]
     fn find_none(
         &mut self,

@@ -4,8 +4,8 @@
 //! resumes. [`Listeners`] is the kernel's network. A network defines its own type of received bytes, so these may be a
 //! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own.
 //!
-//! The worker is generic over network, session and handler. `tests/seams` has others than the binary: records (TLS),
-//! segments that are sent again (TCP), and bodies that are made or echoed bit by bit (a proxy).
+//! The worker is generic over network, session and handler. `tests/seams` has small test versions of parts that the
+//! binary has (TLS, a TCP stack of its own, a proxy), and versions of parts that the binary does not have yet.
 
 use core::fmt;
 use core::time::Duration;

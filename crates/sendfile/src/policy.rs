@@ -26,13 +26,13 @@ pub enum Caching {
     Always,
 }
 
-/// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released, never exceed it
-/// together. It is the key `readahead`, and not the readahead of the kernel. A read begins while less than half of the window is used, and brings at
-/// most half, so that one is sent while the next is read. A stream that sends ranges with different
-/// windows begins each read within the window of its range.
+/// The limit of prefetching, in bytes: of the reads in flight, plus the bytes that were read and not released. This limit
+/// is the key `readahead`. A read begins while less than half of the window is used, and brings at most half, so that one
+/// half is sent while the other half is read. A stream that sends ranges with different windows begins each read within
+/// the window of its range.
 ///
-/// If a stream has nothing to send, it reads even without room in the window, 256 KiB at once; so it
-/// holds at most its window and 256 KiB.
+/// A stream that has nothing to send reads one block of 256 KiB even without room in the window. So a stream holds at most
+/// the window plus one such block; the kernel's own readahead (`File::read_ahead`) comes on top.
 ///
 /// A window may be [paced](Self::paced): then only a part of it is used for a peer that takes bytes no
 /// faster than expected.

@@ -113,9 +113,9 @@ impl Plan {
 #[must_use]
 pub const fn receives(copy: bool) -> &'static str {
     if copy {
-        "the client copies what comes"
+        "the load generator copies the bytes that it receives"
     } else {
-        "the client discards what comes, in the kernel"
+        "the load generator discards the bytes that it receives, in the kernel"
     }
 }
 

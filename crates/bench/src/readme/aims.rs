@@ -138,10 +138,12 @@ fn clients(runs: &[Kept<'_>]) -> String {
     let copying: Vec<String> = copying.into_iter().collect();
     match (discards, copying.is_empty()) {
         (false, true) => String::new(),
-        (false, false) => " Clients copy what comes.".to_owned(),
-        (true, true) => " Clients discard what comes, in the kernel.".to_owned(),
+        (false, false) => " The load generator copies the bytes that it receives.".to_owned(),
+        (true, true) => {
+            " The load generator discards the bytes that it receives, in the kernel.".to_owned()
+        }
         (true, false) => format!(
-            " Clients discard what comes, in the kernel; those of {} copy it.",
+            " The load generator discards the bytes that it receives, in the kernel; in the runs {} it copies them.",
             copying.join(", ")
         ),
     }

@@ -144,7 +144,8 @@ impl Comparison {
         let _ = write!(text, "{rounds} rounds: median (least–greatest).");
         let is_compared = rows.iter().any(|row| row.reference.is_some());
         if is_compared && !is_rankable {
-            let _ = write!(text, " Nothing is ranked by fewer than {ROUNDS_MIN} rounds.");
+            let _ =
+                write!(text, " Servers are ranked only if there are at least {ROUNDS_MIN} rounds.");
         }
         let is_marked =
             |row: &&&_| columns.iter().any(|column| self.cell(row, column).starts_with(MARK));
@@ -285,8 +286,7 @@ mod tests {
         for row in ["| b | 11 (10–12) | 7 (7–7) |", "| c | 4 (2–6) | 7 (7–7) |"] {
             assert!(text.contains(row), "{text}");
         }
-        let below =
-            "9 rounds: median (least–greatest). Nothing is ranked by fewer than 10 rounds. Run";
+        let below = "9 rounds: median (least–greatest). Servers are ranked only if there are at least 10 rounds. Run";
         assert!(text.contains(below) && !text.contains(MARK), "{text}");
     }
 

@@ -1,6 +1,6 @@
 //! Explains what a server would do with a request, without doing it.
 //!
-//! The states of requests (`state.rs`) decide here, too: `begin` and `advance` say what a request needs next.
+//! The state machine of requests (`state.rs`) is used here too: `begin` and `advance` say what a request needs next.
 //! Files are looked for by the loads of `content`, on a ring of this thread's own, so no worker waits for them. Nothing
 //! is sent to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and
 //! `environment`, and those that came from files by `${file:…}`, are not shown.

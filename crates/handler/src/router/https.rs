@@ -1,4 +1,5 @@
-//! The sender of a request, which the server does not believe, or whose connection its site does not permit.
+//! Requests that are turned away because of how they came: contradictory forwarding fields, the wrong handshake, or no
+//! TLS. Also the answers to ACME challenges.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Servings for tests of decisions: a site whose routes are named by their paths and actions.
+//! Makes a `Serving` for tests: one site whose routes are given as pairs of a path and an action.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@
 //!                                                               └───── another path ────┘
 //! ```
 //!
-//! A request goes through its steps in this order, and skips the steps that it does not need. A request for a file in
-//! memory that is sent as it is needs no state (`Router::find_path`).
+//! A request goes through its steps in this order, and skips the steps that it does not need. A request needs no state if
+//! its file is in memory and is sent unchanged (`Router::find_path`).
 //!
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
@@ -28,12 +28,12 @@
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
 //! | fields of the hand-over and of the route | `complete`, `answer.rs` | | |
 //!
-//! The states in which a request waits, and the data that is valid in each; [`State::check`] rejects most other
-//! combinations:
+//! This table shows the states in which a request waits, and the data of each state. [`State::check`] rejects most other
+//! combinations.
 //!
 //! | state | waits for | has | then |
 //! |---|---|---|---|
-//! | Offered | its session, which has the consumer and asks for the answer at once or never | the decision of the guard | `begin`, or a refusal |
+//! | Offered | its session: it has the consumer, and asks for the answer at once or never | the decision of the guard | `begin`, or a refusal |
 //! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall, or a refusal |
 //! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |

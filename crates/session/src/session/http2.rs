@@ -16,9 +16,11 @@
 //! - A small body in memory leaves at once behind its head, if no lane has bytes to send. No lane is made for it.
 //! - The scheduler chooses among lanes that are *ready*: that have bytes, or may get some. A lane whose next bytes have to
 //!   be read yields at once, and is ready again when they have come. So a cold file holds up no other response.
-//! - A lane takes memory only. Its payloads move into the queue of the connection, one batch ahead of the transport.
-//! - Windows of the client: a lane without room is not ready. Windows of the server: a stream has the window that its
-//!   consumer has room for. The window that each stream has in the beginning is kept in the lane if need be.
+//! - The bytes of a lane are in memory, and never references to files. They move into the queue of the connection, about
+//!   one batch ahead of the transport.
+//! - Sending: a lane is not ready if the client's window has no room. Receiving: a stream's window is the room of its
+//!   consumer, at most [`STREAM_WINDOW_MAX`](http2::limits::STREAM_WINDOW_MAX). Each stream begins with a window of 65,535
+//!   bytes. If the consumer has no room for bytes in this window, they wait in the lane.
 //! - A tunnel is a lane whose two bodies have no framing: see `tunnel.rs`.
 //! - A fault of a response resets its stream. Only a fault of the client against the protocol ends the connection.
 //! - An idle connection has its `Http2` and no work. Memory that it does not need is given back after [`REST`].
@@ -28,10 +30,10 @@
 //! | what | limit | at the limit |
 //! |---|---|---|
 //! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
-//! | the same, and bodies that their consumers have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
+//! | these heads, and bodies that consumers keep or have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
-//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; those that may not send give theirs back |
-//! | bytes of a body behind a complete response that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
+//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; lanes that may not send now give up the bytes that they have read |
+//! | bytes of a request body that arrive after the complete response, and that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
@@ -43,7 +45,7 @@
 //! |---|---|---|
 //! | Idle | a frame of a request | `timeout-idle` |
 //! | Request | the rest of a preface, of a frame or of a header block, while no stream is open | `timeout-header` |
-//! | Server | a disk, a handler, a window, a body | none, but streams are judged each [`period`](judge::period), and bodies are dropped for [`DISCARD_TIME`](http2::limits::DISCARD_TIME) |
+//! | Server | a disk, a handler, a window, a body | none until the client half-closes, then `timeout-send`; streams are judged each [`period`](judge::period); bodies behind complete responses are dropped for at most [`DISCARD_TIME`](http2::limits::DISCARD_TIME) |
 //! | Peer | the client has to take bytes | `timeout-send` |
 //! | Lingering | the client's end, after that of the server | [`LINGER`] |
 
@@ -78,11 +80,12 @@ pub(in crate::session) use work::Work;
 
 /// The time that a silent client may take to close after the last frame, as with HTTP/1.
 const LINGER: Duration = Duration::from_secs(2);
-/// The time that a client may take to answer that it knows of the coming end. Then the end comes without its answer.
+/// How long the server waits for the client's answer to the PING behind the first GOAWAY. Without an answer, the final
+/// GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time after which an idle connection gives back memory that it does not need. Most clients ask again before.
 const REST: Duration = Duration::from_secs(1);
-/// Received bytes that were not parsed yet: more than one frame.
+/// The limit of received bytes that were not parsed yet. It is larger than one frame.
 const INPUT_BYTES_MAX: usize = 2 * http2::INPUT_BYTES_MAX;
 
 /// The session of HTTP/2.
@@ -94,7 +97,7 @@ pub(super) struct Http2 {
     judge_at: Option<Time>,
     /// The time at which responses with a rate may go on.
     pace_at: Option<Time>,
-    /// The time at which requests are answered whose bodies nothing takes.
+    /// The time until which requests wait for bodies that nothing takes. Then the handler is asked about these requests.
     skip_at: Option<Time>,
     drain: Drain,
     /// True if the peer has half-closed.
@@ -103,7 +106,8 @@ pub(super) struct Http2 {
     is_at_rest: bool,
     /// True if the client was told that it may ask for tunnels.
     takes_tunnels: bool,
-    /// The time up to which there was a request. Other frames do not keep the connection.
+    /// The last time at which a request began or a lane was open. The idle timeout counts from this time; other frames do
+    /// not extend it.
     asked_at: Time,
 }
 
@@ -253,7 +257,8 @@ impl Session for Http2 {
         let lane = work.lane_of_current(request);
         let lookup = match found {
             Found::Later(search) => Lookup::Pending(search),
-            // It is found again in its turn, which comes before anything else if it needs no gateway.
+            // The answer is not kept: the handler is asked again in the request's turn. Turns of requests that need a
+            // gateway come last.
             Found::Now(AnswerSize { keep, .. }) => Lookup::Postponed(keep == Keep::Never),
         };
         let is_postponed = match lookup {
