@@ -632,7 +632,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 None => {
                     let ticket = Ticket { connection: tools.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
-                    let request = Request { head, ticket, origin, is_counted: true, is_next: true };
+                    let is_counted = turn.was_asked;
+                    let request = Request { head, ticket, origin, is_counted, is_next: true };
                     match tools.handler.find(tools.shell, &request) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {

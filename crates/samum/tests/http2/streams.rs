@@ -299,6 +299,32 @@ fn limits_count_each_stream() {
     });
 }
 
+/// The handler is asked about a request whose body nothing takes when the body has come. The request counts then.
+#[test]
+fn limits_count_requests_whose_bodies_nothing_takes() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("www/a.txt", "a file");
+        let root = tree.path().display().to_string();
+        let server: Server = serve_config(
+            &tree,
+            &format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n\
+                 [[site]]\nlisten = ['127.0.0.1:0']\n\
+                 [[site.route]]\nfiles = '{root}/www'\nlimits = {{ requests-per-ip = '1/h burst 3' }}\n"
+            ),
+        );
+        let mut client = connect(&server);
+        let statuses: Vec<_> = (0..6)
+            .map(|_| {
+                let stream = client.request(pseudo("GET", "/a.txt"), false).unwrap();
+                client.upload(stream, b"x", &[]).unwrap();
+                client.reply(stream).unwrap().status
+            })
+            .collect();
+        assert_eq!(statuses, [200, 200, 200, 429, 429, 429]);
+    });
+}
+
 /// Each stream has to be for a host of the handshake's site, or of one with the same certificate and rules.
 #[test]
 fn a_stream_for_a_host_of_another_certificate_is_misdirected() {

@@ -311,7 +311,8 @@ impl Session for Http1 {
                     work.facts = facts;
                     work.facts.times.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
-                    return Some(Turn { request, head, found });
+                    // The handler is asked about each request when the request is read.
+                    return Some(Turn { request, head, found, was_asked: true });
                 }
                 Exchange::Refused(reject, request) => {
                     self.respond_to_refused(work, cx, reject, request);

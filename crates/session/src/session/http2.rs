@@ -266,6 +266,7 @@ impl Session for Http2 {
             Lookup::Pending(_) | Lookup::Body(_) => None,
         };
         lane.stage = Stage::Asked { head: head.to_owned(), lookup };
+        lane.was_asked = true;
         match is_postponed {
             Some(true) => work.postponed.push_back(request),
             Some(false) => work.turns.push_back((request, false)),
@@ -312,7 +313,9 @@ impl Session for Http2 {
         let lane = work.lane(request)?;
         lane.times.since = cx.now;
         match core::mem::replace(&mut lane.stage, Stage::Turning) {
-            Stage::Asked { head, .. } => Some(Turn { request, head, found }),
+            Stage::Asked { head, .. } => {
+                Some(Turn { request, head, found, was_asked: lane.was_asked })
+            }
             Stage::Turning | Stage::Sending(_) => {
                 unreachable!("only requests without a response are in line")
             }
@@ -323,6 +326,7 @@ impl Session for Http2 {
         let Turn { request, head, .. } = turn;
         if let Some(lane) = work.lane(request) {
             lane.stage = Stage::Asked { head, lookup: Lookup::Pending(search) };
+            lane.was_asked = true;
             self.invite(work, request);
         }
         work.recount(request);

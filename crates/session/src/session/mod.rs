@@ -272,6 +272,8 @@ pub struct Turn {
     pub head: HeadBuf,
     /// True if the connection keeps its answer.
     pub found: bool,
+    /// True if the handler was asked about the request before.
+    pub was_asked: bool,
 }
 
 /// The result of a pump.

@@ -28,6 +28,8 @@ pub(super) struct Lane {
     /// The number of its stream, and of the request.
     pub(super) id: u32,
     pub(super) stage: Stage,
+    /// True if the handler was asked about the request. It is asked late if nothing takes the body.
+    pub(super) was_asked: bool,
     pub(super) times: Times,
     /// The priority that the client wishes.
     pub(super) wish: Wish,
@@ -261,6 +263,7 @@ impl Lane {
         Self {
             id,
             stage: Stage::Turning,
+            was_asked: false,
             times,
             wish,
             default: Priority::DEFAULT,
