@@ -87,6 +87,19 @@ impl Rounds {
         are_ranked(self.of(a, what), self.of(b, what))
     }
 
+    /// The ratio of a server's median to another one's; in parentheses if the rounds do not rank them.
+    #[must_use]
+    pub fn ratio(&self, server: &str, other: &str, what: &str) -> String {
+        let ratio = self.median(server, what) / self.median(other, what);
+        match ratio.is_finite() {
+            true if server == other || self.are_ranked(server, other, what) => {
+                format!("{ratio:.2}")
+            }
+            true => format!("({ratio:.2})"),
+            false => NOTHING.to_owned(),
+        }
+    }
+
     /// A sentence about the figures that varied by more than [`SPREAD_MAX`] between rounds; None if
     /// there are none.
     #[must_use]
@@ -163,6 +176,20 @@ mod tests {
         assert!(rounds.median("c", "x").is_nan());
         assert_eq!(rounds.above("a", "x", 2.0), (1, 3));
         assert_eq!(rounds.above("c", "x", 2.0), (0, 0));
+    }
+
+    #[test]
+    fn ratios_say_if_they_rank() {
+        let mut rounds = Rounds::default();
+        for value in (0..10).map(|nth| 10.0 + 0.2 * f64::from(nth)) {
+            rounds.add("a", "x", value);
+            rounds.add("b", "x", 2.0 * value);
+            rounds.add("c", "x", value + 0.1);
+        }
+        assert_eq!(rounds.ratio("a", "b", "x"), "0.50");
+        assert_eq!(rounds.ratio("c", "a", "x"), "(1.01)");
+        assert_eq!(rounds.ratio("a", "a", "x"), "1.00");
+        assert_eq!(rounds.ratio("a", "d", "x"), "–");
     }
 
     #[test]

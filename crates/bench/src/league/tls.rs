@@ -15,7 +15,6 @@ use std::thread;
 use std::time::Instant;
 
 use super::peers::{TLS, find};
-use super::proxy::ratio;
 use super::rounds::Rounds;
 use super::server::{Absent, Host, Server};
 use super::site::Site;
@@ -281,7 +280,7 @@ fn table(recorder: &mut Recorder<'_>, rounds: &Rounds, names: &[&str], round: &R
     let rows = names.iter().filter(took_part).map(|name| {
         let mut row =
             vec![(*name).to_owned(), rounds.cell(name, &cpu, |ns| format!("{:.2}", ns / 1e3))];
-        row.extend(compared_to.iter().map(|(other, _)| ratio(rounds, name, other, &cpu)));
+        row.extend(compared_to.iter().map(|(other, _)| rounds.ratio(name, other, &cpu)));
         row.push(rounds.cell(name, &rate, |rate| format!("{rate:.3}")));
         row
     });

@@ -9,7 +9,7 @@ use super::super::server::Server;
 use super::super::site::Site;
 use super::super::{Dropped, League};
 use super::slow::{FILES, MEMORY};
-use super::{COMPARED_TO, Stage, ratio};
+use super::{COMPARED_TO, Stage};
 use crate::http::figures::remarks;
 use crate::load::{Account, Background, Order, Plan, Target};
 use crate::run::{Figure, Table};
@@ -191,7 +191,7 @@ fn show(
             accounts.iter().filter(of_server).map(|(_, _, account)| account).collect();
         let cell = |what, show: fn(f64) -> String| rounds.cell(name, &of_size(what, size), show);
         let ratios =
-            |what| COMPARED_TO.map(|(other, _)| ratio(rounds, name, other, &of_size(what, size)));
+            |what| COMPARED_TO.map(|(other, _)| rounds.ratio(name, other, &of_size(what, size)));
         let mut row = vec![(*name).to_owned(), cell(SPEED, |rate| format!("{:.0}", rate / 1e6))];
         row.extend(ratios(SPEED));
         row.push(cell(CPU, |ns| format!("{:.0}", ns / 1e6)));

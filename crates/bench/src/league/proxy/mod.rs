@@ -6,10 +6,8 @@
 
 use super::League;
 use super::peers::{ORIGIN, Peer};
-use super::rounds::Rounds;
 use super::server::{Host, Server};
 use super::site::Site;
-use crate::unit::NOTHING;
 use crate::{Fault, Recorder};
 
 pub mod download;
@@ -86,37 +84,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The ratio of a server's median to another one's; in parentheses if the rounds do not rank them.
-pub(super) fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
-    let ratio = rounds.median(server, what) / rounds.median(other, what);
-    match ratio.is_finite() {
-        true if server == other || rounds.are_ranked(server, other, what) => format!("{ratio:.2}"),
-        true => format!("({ratio:.2})"),
-        false => NOTHING.to_owned(),
-    }
-}
-
 /// The proxies to which the others are compared, and the titles of the columns that do.
 const COMPARED_TO: [(&str, &str); 2] = [("nginx-proxy", "nginx = 1"), (HAPROXY, "haproxy = 1")];
 
 /// The haproxy that splices is compared to this default, too.
 const HAPROXY: &str = "haproxy";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratios_say_if_they_rank() {
-        let mut rounds = Rounds::default();
-        for value in (0..10).map(|nth| 10.0 + 0.2 * f64::from(nth)) {
-            rounds.add("a", "x", value);
-            rounds.add("b", "x", 2.0 * value);
-            rounds.add("c", "x", value + 0.1);
-        }
-        assert_eq!(ratio(&rounds, "a", "b", "x"), "0.50");
-        assert_eq!(ratio(&rounds, "c", "a", "x"), "(1.01)");
-        assert_eq!(ratio(&rounds, "a", "a", "x"), "1.00");
-        assert_eq!(ratio(&rounds, "a", "d", "x"), "–");
-    }
-}

@@ -4,7 +4,6 @@
 use super::super::rounds::Rounds;
 use super::super::server::Server;
 use super::super::{Dropped, League};
-use super::ratio;
 use crate::http::figures::remarks;
 use crate::load::{Account, Plan};
 use crate::run::{Figure, Table};
@@ -68,7 +67,7 @@ pub(super) fn take_turns(
             rounds.cell(name, RATE, |rate| format!("{rate:.0}")),
             rounds.cell(name, CPU, |ns| format!("{:.2}", ns / 1e3)),
         ];
-        row.extend(compared_to.iter().map(|(other, _)| ratio(&rounds, name, other, CPU)));
+        row.extend(compared_to.iter().map(|(other, _)| rounds.ratio(name, other, CPU)));
         row.push(remarks(&of_server));
         row
     });
