@@ -2,6 +2,10 @@
 //!
 //! Reading list: RFC 9110 §6.4, §8.6, §9.3.6.
 
+/// The bytes of a request's content that a server drops if nothing takes them, so that the client reads the response. Behind
+/// them the connection ends with HTTP/1, and the stream with HTTP/2.
+pub const DISCARDED_BYTES_MAX: u32 = 1024 * 1024;
+
 /// The content that follows the head of a request.
 ///
 /// The parser of each version of HTTP sets it: HTTP/1 by `Content-Length` and `Transfer-Encoding`, HTTP/2 also by

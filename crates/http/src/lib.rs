@@ -88,7 +88,7 @@ mod status;
 pub use encoding::{Coding, Codings};
 pub use etag::EntityTag;
 pub use field::{Field, FieldIndex};
-pub use framing::Framing;
+pub use framing::{DISCARDED_BYTES_MAX, Framing};
 pub use head::{CONNECTION_OPTIONS_MAX, ConnectionOptions, Fields, Head, Lines, Target, Version};
 pub use head_buf::HeadBuf;
 pub use method::Method;

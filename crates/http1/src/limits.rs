@@ -41,7 +41,7 @@ impl Limits {
         head_bytes_max: 16 * 1024,
         target_bytes_max: 8 * 1024,
         fields_max: 100,
-        body_bytes_max: 1024 * 1024,
+        body_bytes_max: http::DISCARDED_BYTES_MAX as u64,
         chunk_line_bytes_max: 256,
         trailer_bytes_max: 4 * 1024,
     };

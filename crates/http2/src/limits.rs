@@ -58,7 +58,7 @@ pub const EARLY_PRIORITIES_MAX: usize = 16;
 
 /// The bytes of content that are dropped behind a complete response before the stream is reset. Clients that wait for
 /// room read the response meanwhile: some of them drop a response whose reset they read together with it.
-pub const DISCARDED_BYTES_MAX: u32 = 1024 * 1024;
+pub use http::DISCARDED_BYTES_MAX;
 
 /// The time for which such bytes are dropped.
 pub const DISCARD_TIME: Duration = Duration::from_secs(2);
