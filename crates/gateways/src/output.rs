@@ -268,7 +268,7 @@ impl Waiting {
 /// The bytes of a piece that are in the heap.
 fn heap_bytes(piece: &Piece) -> u64 {
     match piece {
-        Piece::Bytes(bytes) => bytes.len() as u64,
+        Piece::Bytes(_) | Piece::Part(..) => piece.len(),
         _ => 0,
     }
 }
@@ -282,14 +282,21 @@ impl Producer for OutputProducer {
         while made < room
             && let Some(waiting) = output.waiting.pop_front()
         {
-            made += waiting.len();
             match waiting {
-                Waiting::Piece(piece) => {
+                Waiting::Piece(mut piece) => {
+                    // What a client that has little room does not take now still counts here, so that no more comes.
+                    if output.is_shared && piece.is_memory() && piece.len() > room - made {
+                        let first = piece.split_to(room - made);
+                        output.waiting.push_front(Waiting::Piece(piece));
+                        piece = first;
+                    }
+                    made += piece.len();
                     output.bytes -= piece.len();
                     output.in_heap -= heap_bytes(&piece);
                     sink.push(piece);
                 }
                 Waiting::File(file, range) => {
+                    made += range.end - range.start;
                     output.in_file -= range.end - range.start;
                     sink.push_file(&file, range, FILE_POLICY);
                 }
@@ -377,6 +384,44 @@ mod tests {
             assert_eq!(producer.poll(100, &mut sink), end, "{promised:?} {pieces:?}");
             assert_eq!(sink.0, expected.as_bytes());
         }
+    }
+
+    /// The sink of a client that takes little.
+    #[derive(Default)]
+    struct Shared(Vec<u8>);
+
+    impl BodySink for Shared {
+        fn takes(&self) -> Takes {
+            Takes::Memory
+        }
+
+        fn is_shared(&self) -> bool {
+            true
+        }
+
+        fn push(&mut self, piece: Piece) {
+            self.0.extend(piece.bytes());
+        }
+
+        fn push_file(&mut self, _: &Rc<File>, range: Range<u64>, _: Policy) {
+            unreachable!("a gateway gives no range of a file: {range:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_takes_little_gets_a_part_of_a_piece_and_the_rest_counts() {
+        let mut output = Output::new(&Account::default());
+        output.push(b"abcdef");
+        output.push(&[b'g'; JOINED_BYTES_MIN]);
+        let all = output.in_memory();
+        let (mut producer, mut sink) = (producer(output), Shared::default());
+        for (room, taken) in [(4, 4), (2, 6), (JOINED_BYTES_MIN as u64 - 1, 5 + JOINED_BYTES_MIN)] {
+            assert_eq!(producer.poll(room, &mut sink), Produced::More);
+            assert_eq!((sink.0.len(), producer.weight()), (taken, all - taken as u64));
+        }
+        assert_eq!(producer.poll(100, &mut sink), Produced::Waiting);
+        assert!(sink.0.starts_with(b"abcdefg") && producer.weight() == 0);
+        assert_eq!(producer.output.borrow().in_heap, 0);
     }
 
     #[test]

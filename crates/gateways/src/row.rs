@@ -42,6 +42,12 @@ impl<T> Row<T> {
         }
     }
 
+    pub(super) fn push_front(&mut self, element: T) {
+        if let Some(second) = self.first.replace(element) {
+            self.rest.push_front(second);
+        }
+    }
+
     pub(super) fn pop_front(&mut self) -> Option<T> {
         core::mem::replace(&mut self.first, self.rest.pop_front())
     }
@@ -72,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_queue(steps in proptest::collection::vec((0..4_u8, 0..4_usize), 0..40)) {
+        fn it_is_a_queue(steps in proptest::collection::vec((0..5_u8, 0..4_usize), 0..40)) {
             let (mut row, mut model) = (Row::new(), VecDeque::new());
             for (number, (step, count)) in steps.into_iter().enumerate() {
                 match step {
@@ -80,7 +86,11 @@ mod tests {
                         row.push_back(number);
                         model.push_back(number);
                     }
-                    2 => prop_assert_eq!(row.pop_front(), model.pop_front()),
+                    2 => {
+                        row.push_front(number);
+                        model.push_front(number);
+                    }
+                    3 => prop_assert_eq!(row.pop_front(), model.pop_front()),
                     _ => {
                         let count = count.min(model.len());
                         prop_assert_eq!(row.split_last(count), model.split_off(model.len() - count));
