@@ -109,6 +109,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod calls;
 mod cyclic;
 mod devices;
@@ -130,6 +131,7 @@ mod trail;
 mod transport;
 mod way;
 
+pub use allowance::Allowance;
 pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };

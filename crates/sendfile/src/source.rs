@@ -29,8 +29,9 @@ use std::rc::Rc;
 
 use outq::{OutQ, State};
 use pace::CHUNK_MIN;
-use ring::{Ring, Time};
+use ring::{Device, Ring, Time};
 
+use crate::allowance::Allowance;
 use crate::disk::{CopyRequest, Data, Disk, Holding, Owner, ReadDone, ReadRequest};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, PAGE, Readahead};
@@ -83,6 +84,10 @@ pub struct FillCx<'a> {
     pub takes: Takes,
     /// The window of the transport ([`Transport::window`](crate::Transport::window)).
     pub window: u64,
+    /// The bytes that this fill may bring into memory, beside those that are there or on their way.
+    pub allowance: Allowance,
+    /// Set if the stream can send nothing and `allowance` leaves it no read.
+    pub lacks_allowance: bool,
 }
 
 /// Fills the promises of files in one queue.
@@ -267,6 +272,25 @@ impl FileSource {
         self.held
     }
 
+    /// The bytes among the held ones that were resident, and copied without a read.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        let held = |fill: &Fill| fill.at + fill.len - fill.at.max(self.released);
+        self.fills.iter().filter(|fill| fill.is_copy).map(held).sum()
+    }
+
+    /// The device of the next bytes for which no read has begun.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        self.promises.front().map(|promise| promise.file.device())
+    }
+
+    /// Returns whether a part of the next range had to be read, so that the rest is read ahead.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.promises.front().is_some_and(|promise| promise.reads != Reads::None)
+    }
+
     /// The reason for the failure at [`OutQ::failed_at`].
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
@@ -299,8 +323,8 @@ impl FileSource {
 
     /// Fills promises. If the first gap is resident, at most as much of it is lent that `budget` bytes are ready; for
     /// transports that take memory only, while fewer than `budget` bytes are ready, as much of it is copied that 64 KiB
-    /// are. Otherwise reads begin, as far as the window goes. A `budget` of 0 means that nothing can be sent now: nothing
-    /// is lent or copied. Look for ready bytes afterwards: nothing reports those that were resident.
+    /// are. Otherwise reads begin, as far as the window and the [`Allowance`] go. A `budget` of 0 means that nothing can be
+    /// sent now: nothing is lent or copied. Look for ready bytes afterwards: nothing reports those that were resident.
     ///
     /// # Panics
     ///
@@ -314,7 +338,8 @@ impl FileSource {
 
     /// Returns whether the stream has no range of a file, as most streams.
     #[inline]
-    fn is_unused(&self) -> bool {
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
         self.promises.is_empty()
             && self.fills.is_empty()
             && self.reading == 0
@@ -409,7 +434,7 @@ impl FileSource {
         // Nothing is copied ahead, so it is one window at most. A copy for each acknowledged packet would be a system
         // call and a part of a buffer for few bytes.
         let most = cx.window.clamp(PAGE, COPY_BYTES);
-        if promise.at != queue.ready() || unsent > most / 2 {
+        if promise.at != queue.ready() || unsent > most / 2 || cx.allowance.copies == 0 {
             return false;
         }
         let (used, in_flight) = (self.reading + self.held, queue.sent() - queue.released());
@@ -423,7 +448,7 @@ impl FileSource {
         }
         promise.introduce(cx);
         let (at, offset, policy) = (promise.at, promise.offset, promise.policy());
-        let range = offset..promise.end.min(offset + most - unsent);
+        let range = offset..promise.end.min(offset + (most - unsent).min(cx.allowance.copies));
         let (file, look) = (Rc::clone(&promise.file), promise.reads == Reads::None);
         let request = CopyRequest {
             owner: cx.owner,
@@ -582,6 +607,10 @@ impl FileSource {
                     return Begun::UpToResident(found);
                 }
             }
+            if cx.allowance.reads < Allowance::READ_MIN {
+                cx.lacks_allowance |= at_head;
+                return Begun::Enough;
+            }
             // The first read is short, for the client waits for its first byte.
             let (wait, chunk) = if promise.reads == Reads::Some {
                 (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
@@ -596,7 +625,7 @@ impl FileSource {
             if readahead == Readahead::Far && !promise.reads_ahead {
                 want = want.min(SHORT_BYTES);
             }
-            want = promise.missing(cx.ring, want, now);
+            want = cx.allowance.fit(promise.offset, promise.missing(cx.ring, want, now));
             let request = ReadRequest {
                 owner,
                 at: promise.at,
@@ -622,6 +651,7 @@ impl FileSource {
                 self.silent_since = now;
             }
             self.reading += begun.len;
+            cx.allowance.reads -= begun.len;
             self.turn = begun.turn;
             promise.reads_ahead = readahead == Readahead::Far;
             promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };

@@ -11,8 +11,9 @@ use core::ops::Range;
 use std::rc::Rc;
 
 use outq::{OutQ, State, Weight};
-use ring::{Ring, Time};
+use ring::{Device, Ring, Time};
 
+use crate::allowance::Allowance;
 use crate::disk::{Disk, Owner, ReadDone};
 use crate::failure::Failure;
 use crate::file::File;
@@ -52,8 +53,8 @@ pub enum Progress {
 /// Everything promised to one peer, in order.
 ///
 /// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until there is nothing to
-/// do; give it the reads that end. A session that merges several streams into one calls [`fill`](Self::fill) with
-/// [`Takes::Memory`]. It moves ready bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls
+/// do; give it the reads that end. A session that merges several streams into one calls [`fill`](Self::fill). It moves ready
+/// bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls
 /// [`settle`](Self::settle).
 #[derive(Debug, Default)]
 pub struct Stream {
@@ -142,6 +143,30 @@ impl Stream {
         self.files.reading()
     }
 
+    /// The bytes of [`held`](Self::held) that were copied: see [`FileSource::copied`].
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.files.copied()
+    }
+
+    /// The device of the next bytes for which no read has begun.
+    #[must_use]
+    pub fn device(&self) -> Option<Device> {
+        self.files.device()
+    }
+
+    /// Returns whether the next range is read ahead: see [`FileSource::reads_ahead`].
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.files.reads_ahead()
+    }
+
+    /// Returns whether ranges of files were promised that have not been sent.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        !self.files.is_unused()
+    }
+
     /// The reason for the failure of a stream whose [`queue`](Self::queue) has
     /// [failed](State::Failed).
     #[must_use]
@@ -183,17 +208,20 @@ impl Stream {
         self.files.reclaim(&mut self.queue, now)
     }
 
-    /// Fills promises: see [`FileSource::fill`].
+    /// Fills promises with memory, within `allowance`: see [`FileSource::fill`]. Returns true if the stream can send nothing,
+    /// and the allowance leaves it no read.
     pub fn fill(
         &mut self,
         ring: &mut Ring,
         disk: &mut Disk,
         owner: Owner,
-        takes: Takes,
+        allowance: Allowance,
         budget: u64,
-    ) {
-        let mut cx = FillCx { ring, disk, owner, takes, window: u64::MAX };
+    ) -> bool {
+        let (takes, window) = (Takes::Memory, u64::MAX);
+        let mut cx = FillCx { ring, disk, owner, takes, window, allowance, lacks_allowance: false };
         self.files.fill(&mut self.queue, &mut cx, budget);
+        cx.lacks_allowance
     }
 
     /// Takes account of a drain: see [`FileSource::settle`].
@@ -212,7 +240,8 @@ impl Stream {
     ) -> Progress {
         let Self { queue, files, .. } = self;
         let (takes, window) = (transport.takes(), transport.window());
-        let mut cx = FillCx { ring, disk, owner, takes, window };
+        let allowance = Allowance::ALL;
+        let mut cx = FillCx { ring, disk, owner, takes, window, allowance, lacks_allowance: false };
         let mut budget = match takes {
             Takes::Files => TURN_BYTES,
             Takes::Memory => TURN_BYTES_OF_MEMORY,

@@ -12,8 +12,8 @@ use ring::sim::{Config, Peer, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use rustix::io::Errno;
 use sendfile::{
-    Account, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece, Policy,
-    Progress, Shared, Stream, Takes, Transport, Window,
+    Account, Allowance, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece,
+    Policy, Progress, Shared, Stream, Takes, Transport, Window,
 };
 use testkit::Random;
 
@@ -383,7 +383,7 @@ fn streams_merge_into_one_transport() {
             let stream = &mut streams[lane];
             let budget = setup.random.below(100_000);
             let (ring, disk) = (&mut setup.ring, &mut setup.disk);
-            stream.fill(ring, disk, owner(lane), Takes::Memory, budget);
+            stream.fill(ring, disk, owner(lane), Allowance::ALL, budget);
             if queue.unsent_ready() < 100_000
                 && let Some(piece) = stream.queue().take_ready(budget)
             {

@@ -110,9 +110,16 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn data_room(&self, stream: u32) -> u32 {
+        self.window(stream).min(self.peer.frame_bytes_max)
+    }
+
+    /// The bytes of content that the windows of a stream and of the connection let the client get now.
+    #[inline]
+    #[must_use]
+    pub fn window(&self, stream: u32) -> u32 {
         let found = self.streams.get(stream).filter(|stream| stream.state.takes_response());
         let room = found.map_or(0, |stream| stream.send_window.room());
-        room.min(self.send_window.room()).min(self.peer.frame_bytes_max)
+        room.min(self.send_window.room())
     }
 
     /// Returns whether no stream can send content, because the window of the connection is used up.

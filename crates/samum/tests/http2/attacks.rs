@@ -6,12 +6,12 @@ use std::io;
 use rustix::process::Signal;
 use testkit::http2::{END_HEADERS, END_STREAM, Http2, PADDED, block, kind, pseudo, push_frame};
 use testkit::metrics::Metrics;
-use testkit::{Content, Server, Tree};
+use testkit::{Content, Op, Server, SlowFs, Tree, or_skip};
 
 use super::connect;
 use crate::common::silent::{LONG, long_origin, silent};
 use crate::common::{
-    SOON, on_both_drivers, on_both_drivers_at_once, resident_bytes, serve_config, wait_until,
+    SOON, on_both_drivers, on_both_drivers_at_once, resident_bytes, serve, serve_config, wait_until,
 };
 
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -21,6 +21,9 @@ const REFUSED_STREAM: u32 = 7;
 const CONNECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// The same with 32 contents of upstreams. Each has a piece of up to 20 KiB that came with its head, and its exchange.
 const UPSTREAMS_BYTES_MAX: u64 = 2 * CONNECTION_BYTES_MAX;
+/// The same with files that a disk has to bring, with the threads that read them, and with parts of buffers that were used one
+/// after the other. A device may have 32 reads of 256 KiB at once.
+const COLD_BYTES_MAX: u64 = 4 * CONNECTION_BYTES_MAX;
 
 fn stage(driver: &str, tree: &Tree) -> Server {
     stage_with(driver, tree, "")
@@ -458,6 +461,48 @@ fn clients_that_take_nothing_cost_little_memory() {
         assert!(each <= CONNECTION_BYTES_MAX, "{each} bytes for each connection");
         drop(attackers);
         assert_eq!(other.ask("/a.txt").unwrap().body, b"a file");
+    });
+}
+
+/// The same with files that a disk has to bring: all are asked for while it sleeps, and then it brings what was begun.
+#[test]
+fn cold_files_of_which_a_client_takes_a_byte_cost_little_memory() {
+    const FILES: usize = 90;
+    on_both_drivers(|driver| {
+        let mut builder = SlowFs::builder();
+        for number in 0..FILES {
+            builder = builder.file(format!("{number}"), Content::pseudo_random(1, 1_000_000));
+        }
+        let slow = or_skip!(builder.cache_attributes(Duration::from_secs(60)).mount());
+        let server = serve(driver, slow.path(), &["--threads", "1"]);
+        let set_delay = |delay: Duration| {
+            for number in 0..FILES {
+                slow.set_delay_of(format!("{number}"), Op::Read, delay);
+            }
+        };
+        // The server has answered before.
+        assert_eq!(connect(&server).ask("/none").unwrap().status, 404);
+        set_delay(Duration::MAX);
+        let before = resident_bytes(&server);
+        let stream = std::net::TcpStream::connect(crate::common::tcp_address(&server)).unwrap();
+        let mut client = Http2::new(stream, &[(4, 1)]).unwrap();
+        client.keep_windows();
+        let streams: Vec<_> =
+            (0..FILES).map(|number| client.get(&format!("/{number}")).unwrap()).collect();
+        for stream in &streams {
+            while client.so_far(*stream).status != 200 {
+                client.take_frame().unwrap();
+            }
+        }
+        assert!(slow.wait_until_waiting(Op::Read, 1, SOON), "nothing is read");
+        set_delay(Duration::ZERO);
+        for stream in &streams {
+            while client.so_far(*stream).body.is_empty() {
+                client.take_frame().unwrap();
+            }
+        }
+        let grown = resident_bytes(&server).saturating_sub(before);
+        assert!(grown <= COLD_BYTES_MAX, "{grown} bytes");
     });
 }
 

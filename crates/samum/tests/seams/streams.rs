@@ -338,6 +338,166 @@ fn a_client_that_asks_and_resets_fills_no_memory() {
     }
 }
 
+/// Buffers of the disk with the bytes that the streams of a connection may have: of files, read ahead, and in frames that
+/// wait. Parts of buffers may lie apart.
+const BUFFERS_MAX: usize = 8;
+/// Buffers of 256 KiB that hold the window of a stream alone.
+const ALONE_BUFFERS: usize = 8;
+
+/// Whatever the client takes, and whatever the disk does. The session checks its own count at each step.
+#[test]
+fn the_files_of_a_connection_have_a_bound_at_each_step() {
+    let most = Cell::new(0);
+    for_seeds(150, |seed| {
+        let mut chance = Random::new(seed);
+        let mut config = Config::new(seed);
+        config.disk = Duration::from_millis(1)..=Duration::from_millis(100);
+        let (world, device) = make(config);
+        let mut worker = serve(&world, Tuning::default());
+        let window = [1, 1000, 16_384, 65_535, 1 << 20][chance.below(5)];
+        let mut client = Client::with(&world, &[(4, window)]);
+        if chance.one_in(2) {
+            widen(&mut client);
+        }
+        if chance.one_in(3) {
+            client.peer().set_read_rate(Some(100_000 + chance.bits() % 3_000_000));
+        }
+        // A client that takes bytes one by one is too slow, and its connection ends.
+        let is_shut = window == 1 || window <= 16_384 && chance.one_in(2);
+        if is_shut {
+            client.0.keep_windows();
+        }
+        let mut streams = Vec::new();
+        let mut hangs = false;
+        for _ in 0..300 {
+            for _ in 0..chance.below(12) {
+                if streams.len() < 90 {
+                    let (name, len) = FILES[2 + chance.below(FILES.len() - 2)];
+                    streams.push((client.get(name), len));
+                }
+            }
+            match chance.below(40) {
+                0 => world.evict_all(),
+                1 => {
+                    hangs = !hangs;
+                    if hangs { world.hang(device) } else { world.release(device) }
+                }
+                2 if !streams.is_empty() => {
+                    let (stream, _) = streams.swap_remove(chance.below(streams.len()));
+                    client.cancel(stream);
+                }
+                3 if is_shut && !streams.is_empty() => {
+                    let (stream, _) = streams[chance.below(streams.len())];
+                    let more = 1000_u32.to_be_bytes();
+                    client.0.frame(kind::WINDOW_UPDATE, 0, stream, &more).expect("it takes all");
+                }
+                _ => client.look(),
+            }
+            let now = worker.ring().now();
+            worker.turn(Some(now + Duration::from_millis(5))).unwrap();
+            let (_, buffers) = worker.held();
+            // The first stream may have been alone.
+            assert!(buffers <= ALONE_BUFFERS + BUFFERS_MAX, "{buffers} buffers, {worker:?}");
+            most.set(most.get().max(buffers));
+        }
+        world.release(device);
+        if !is_shut {
+            let ids: Vec<_> = streams.iter().map(|(stream, _)| *stream).collect();
+            let mut received = 0;
+            while !run_until(&mut worker, || client.has_all(&ids)) {
+                // Slow clients and disks need long, but something comes all the time.
+                let now = ids.iter().map(|id| client.reply(*id).body.len()).sum();
+                assert!(now > received, "streams wait for ever: {worker:?}");
+                received = now;
+            }
+            for (stream, len) in streams {
+                assert_whole(&mut client, stream, &content(seed, len));
+            }
+        }
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
+    let is_one_seed = std::env::var("SAMUM_SEED").is_ok();
+    assert!(is_one_seed || most.get() > 1, "the bound was never near");
+}
+
+/// A client that gives each of many streams a byte makes the server keep little, and a window for one makes that one end.
+#[test]
+fn many_streams_that_take_a_byte_keep_little_and_hold_up_none() {
+    for_seeds(20, |seed| {
+        let (world, device) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::with(&world, &[(4, 0)]);
+        widen(&mut client);
+        client.0.keep_windows();
+        let slow = client.get(SLOW);
+        assert!(run_until(&mut worker, || client.reply(slow).status == 200));
+        world.hang(device);
+        let shut = [(); 90].map(|()| client.get("f1000000"));
+        assert!(run_until(&mut worker, || shut.iter().all(|it| client.reply(*it).status == 200)));
+        let take = |client: &mut Client, stream: u32, bytes: u32| {
+            let frame = bytes.to_be_bytes();
+            client
+                .0
+                .frame(kind::WINDOW_UPDATE, 0, stream, &frame)
+                .expect("a peer takes everything");
+        };
+        // The disk of one stream does not answer. The others take a byte each.
+        take(&mut client, slow, 1 << 20);
+        for stream in shut {
+            take(&mut client, stream, 1);
+        }
+        let mut has_all = false;
+        for _ in 0..5000 {
+            let now = worker.ring().now();
+            worker.turn(Some(now + Duration::from_millis(5))).unwrap();
+            assert!(worker.held().1 <= BUFFERS_MAX, "{worker:?}");
+            has_all = shut.iter().all(|it| client.reply(*it).body.len() == 1);
+            if has_all {
+                break;
+            }
+        }
+        assert!(has_all, "streams wait for ever: {worker:?}");
+        world.evict("f300001");
+        let open = client.get("f300001");
+        take(&mut client, open, 1 << 20);
+        wait_for(&mut worker, &mut client, &[open]);
+        assert_whole(&mut client, open, &content(seed, 300_001));
+        world.release(device);
+        wait_for(&mut worker, &mut client, &[slow]);
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
+}
+
+/// As with HTTP/1.
+#[test]
+fn a_stream_alone_reads_its_whole_window() {
+    let mut config = Config::new(1);
+    config.disk = Duration::from_millis(20)..=Duration::from_millis(20);
+    let (world, _) = make(config);
+    world.write_file("big", &content(1, 8_000_000));
+    world.evict("big");
+    let policy = Policy { caching: Caching::Never, ..Policy::default() };
+    let mut worker = serve(&world, FileRules { policy, ..FileRules::default() });
+    let mut client = Client::new(&world);
+    let stream = client.get("big");
+    let (mut most, mut has_all) = (0, false);
+    for _ in 0..100_000 {
+        let now = worker.ring().now();
+        worker.turn(Some(now + Duration::from_millis(5))).unwrap();
+        most = most.max(worker.held().1);
+        has_all = client.has_all(&[stream]);
+        if has_all {
+            break;
+        }
+    }
+    assert!(has_all, "{worker:?}");
+    assert_whole(&mut client, stream, &content(1, 8_000_000));
+    // A read begins when half of the window is free.
+    assert!(most >= ALONE_BUFFERS / 2, "{most} buffers");
+}
+
 #[test]
 fn clients_that_take_nothing_do_not_keep_the_buffers() {
     for_seeds(3, |seed| {

@@ -139,6 +139,12 @@ pub(crate) enum Data {
 }
 
 impl ReadDone {
+    /// The bytes that the stream has asked for.
+    #[must_use]
+    pub const fn asked(&self) -> u64 {
+        self.len
+    }
+
     /// The device of a read that has failed because it took too long.
     #[must_use]
     pub fn late_on(&self) -> Option<Device> {

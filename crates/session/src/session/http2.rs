@@ -16,6 +16,7 @@
 //! - A small body in memory leaves at once behind its head, if no lane has bytes to send. No lane is made for it.
 //! - The scheduler chooses among lanes that are *ready*: that have bytes, or may get some. A lane whose next bytes have to
 //!   be read yields at once, and is ready again when they have come. So a cold file holds up no other response.
+//! - The bytes of files that lanes have in memory are bounded from the begin of their reads on: see `room.rs`.
 //! - The bytes of a lane are in memory, and never references to files. They move into the queue of the connection, about
 //!   one batch ahead of the transport.
 //! - Sending: a lane is not ready if the client's window has no room. Receiving: a stream's window is the room of its
@@ -32,7 +33,8 @@
 //! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
 //! | these heads, and bodies that consumers keep or have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
-//! | bytes of files in all lanes together | [`work::FILE_BYTES_MAX`] | lanes wait; lanes that may not send now give up the bytes that they have read |
+//! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that may not send now give up the bytes that they have read |
+//! | bytes of files for which the client has opened its windows, beside those | what requests leave of [`work::HELD_BYTES_MAX`]; of a lane alone its window | lanes read less ahead |
 //! | bytes of a request body that arrive after the complete response, and that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
@@ -55,6 +57,8 @@ mod lane;
 mod pace;
 mod pump;
 mod respond;
+mod room;
+mod share;
 mod tunnel;
 mod websocket;
 mod work;

@@ -7,6 +7,7 @@ use http2::priority::{Priority, Wish};
 use ring::Time;
 use sendfile::{Failure, Policy, Stream, Window};
 
+use super::room::{FileBytes, Reading};
 use super::websocket::Tunnel;
 use crate::handler::{Consumer, Part, Parts, Produced, Producer, Search};
 use crate::record::Record;
@@ -47,6 +48,8 @@ pub(super) struct Lane {
     pub(super) was_late: bool,
     /// Memory of the lane and bytes of files that are counted for the connection.
     pub(super) counted: Counted,
+    /// Where its reads count.
+    pub(super) reading: Reading,
     /// True if the bytes of the response are paced.
     pub(super) is_paced: bool,
     pub(super) tunnel: Tunnel,
@@ -86,7 +89,7 @@ pub(super) enum Pause {
     Producer,
     /// The client has to widen a window.
     Window,
-    /// Other lanes have the memory.
+    /// Other lanes have the memory that a read needs.
     Memory,
     /// The rate of the response allows nothing more now.
     Rate,
@@ -138,9 +141,8 @@ pub(super) enum Form {
 pub(super) struct Counted {
     /// Bytes of the head and of the body of the request.
     pub(super) held: u64,
-    /// Bytes of files that were read and that the lane has not framed. Reads in flight do not count: a disk that does not
-    /// answer must not keep other lanes from going on, and [`Disk`](sendfile::Disk) bounds them.
-    pub(super) files: u64,
+    /// Bytes of files.
+    pub(super) files: FileBytes,
 }
 
 impl Sending {
@@ -274,6 +276,7 @@ impl Lane {
             moved: 0,
             was_late: false,
             counted: Counted::default(),
+            reading: Reading::default(),
             is_paced: false,
             tunnel: Tunnel::No,
         }
@@ -289,7 +292,8 @@ impl Lane {
             .incoming
             .as_ref()
             .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
-        Counted { held: (size_of::<Self>() + head) as u64 + body, files: self.stream.held() }
+        let files = FileBytes::of(&self.stream, self.reading);
+        Counted { held: (size_of::<Self>() + head) as u64 + body, files }
     }
 
     /// Returns true if a body of its request is to come.

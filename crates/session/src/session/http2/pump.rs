@@ -4,10 +4,11 @@ use http2::ErrorCode;
 use http2::server::Connection;
 use outq::State;
 use ring::{Ring, Time};
-use sendfile::{Disk, Drained, Failure, Owner, Progress, Takes, Transport};
+use sendfile::{Disk, Drained, Failure, Owner, Progress, Transport};
 
 use super::lane::{Lane, Pause, Stage};
-use super::work::{BATCH_BYTES, FILE_BYTES_MAX, Work, push_ready};
+use super::share::Fill;
+use super::work::{BATCH_BYTES, Work, push_ready};
 use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::Pump;
@@ -53,34 +54,6 @@ impl Work {
                 self.scheduler.set_ready(lane.id, true);
             }
         }
-    }
-
-    /// Takes back the bytes of files that lanes have read and may not send now, and makes lanes ready that need memory.
-    /// Returns whether there are such lanes, and memory for them.
-    fn share_memory(&mut self, now: Time) -> bool {
-        if !self.lanes.iter().any(|lane| lane.pause == Pause::Memory) {
-            return false;
-        }
-        let idle: Vec<u32> = self
-            .lanes
-            .iter()
-            .filter(|lane| matches!(lane.pause, Pause::Window | Pause::Rate))
-            .map(|lane| lane.id)
-            .collect();
-        for id in idle {
-            if let Some(lane) = self.lane(id) {
-                lane.stream.reclaim(now);
-            }
-            self.recount(id);
-        }
-        if self.counted.files >= FILE_BYTES_MAX {
-            return false;
-        }
-        for lane in self.lanes.iter_mut().filter(|lane| lane.pause == Pause::Memory) {
-            lane.pause = Pause::No;
-            self.scheduler.set_ready(lane.id, true);
-        }
-        true
     }
 }
 
@@ -133,12 +106,12 @@ impl Http2 {
         budget: u64,
     ) {
         self.write_control(work);
-        work.share_memory(ring.now());
+        work.share_room(&self.connection, ring.now());
         let most = BATCH_BYTES.min(budget);
         while work.unsent() < most {
             let Some(id) = work.scheduler.next_stream() else {
                 // Memory may have become free since, or be with lanes that may not send: nothing else would look.
-                if work.share_memory(ring.now()) {
+                if work.share_room(&self.connection, ring.now()) {
                     continue;
                 }
                 break;
@@ -200,7 +173,7 @@ impl Http2 {
         let id = owner.lane;
         let Ok(place) = work.find(id) else { return Served::Ended };
         let lanes = work.lanes.len();
-        let Work { out, queue, counted, moved, pace, lanes: all, .. } = work;
+        let Work { pace, lanes: all, .. } = work;
         let lane = &mut *all[place];
         let window = u64::from(self.connection.data_room(id));
         let Lane { stage: Stage::Sending(sending), stream, .. } = lane else {
@@ -233,19 +206,41 @@ impl Http2 {
             return Served::Paused(Pause::Window);
         }
         let was_paused = core::mem::replace(&mut lane.pause, Pause::No);
-        if stream.queue().state() == State::Waiting {
-            // A lane may have what is behind the missing bytes. If it waited, that memory would never be free.
-            if stream.held() == 0 && counted.files >= FILE_BYTES_MAX {
-                return Served::Paused(Pause::Memory);
-            }
-            stream.settle(disk, owner, false);
-            stream.fill(ring, disk, owner, Takes::Memory, 1);
-        }
         if let Pause::Disk(since) = was_paused
             && let Some(record) = &mut sending.record
         {
             record.disk_wait += ring.woke_at().since(since);
         }
+        if stream.queue().state() == State::Waiting {
+            stream.settle(disk, owner, false);
+            let fill = match was_paused {
+                Pause::Memory => Fill::Read,
+                _ => Fill::Next { frame: room },
+            };
+            if work.fill(&self.connection, ring, disk, owner, fill) {
+                work.lanes[place].stream.settle(disk, owner, true);
+                return Served::Paused(Pause::Memory);
+            }
+        }
+        self.frame(work, ring, disk, owner, room)
+    }
+
+    /// Frames what a lane has ready, at most `room` bytes.
+    fn frame(
+        &mut self,
+        work: &mut Work,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        owner: Owner,
+        room: u64,
+    ) -> Served {
+        let id = owner.lane;
+        let Ok(place) = work.find(id) else { return Served::Ended };
+        let Work { out, queue, moved, pace, lanes, .. } = work;
+        let lane = &mut *lanes[place];
+        let Lane { stage: Stage::Sending(sending), stream, .. } = lane else {
+            return Served::Paused(Pause::No);
+        };
         match stream.queue().state() {
             State::Ready => {}
             State::Waiting => return Served::Paused(Pause::Disk(ring.woke_at())),
@@ -277,8 +272,10 @@ impl Http2 {
         if is_all {
             return end(&mut self.connection, id, sending, out);
         }
-        // The next ranges are read meanwhile.
-        stream.fill(ring, disk, owner, Takes::Memory, 0);
+        // The next ranges are read meanwhile, unless others wait for room.
+        if stream.reads_ahead() && !work.wants_room() {
+            work.fill(&self.connection, ring, disk, owner, Fill::Ahead);
+        }
         Served::More
     }
 }

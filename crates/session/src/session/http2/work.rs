@@ -10,6 +10,7 @@ use sendfile::{Failure, Piece, ReadDone, Weight};
 
 use super::lane::{Counted, Lane, Lookup, Stage};
 use super::pace::Pace;
+use super::room::{FILE_BYTES_MAX, FileBytes, Reading};
 use crate::session::ends::{End, Ends};
 use crate::session::refusal::Place;
 use crate::session::times::Times;
@@ -27,9 +28,6 @@ const HEAD_BYTES_MAX: u64 = 512 * 1024;
 /// Bytes of requests that wait: heads, and bodies for which their consumers have no room or that these keep. At this limit
 /// further streams are refused.
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
-/// Bytes of files that the lanes of one connection have read and not framed. At this limit no lane without such bytes begins
-/// to read. A lane that has some reads on, up to its window, so the sum can be larger.
-pub(super) const FILE_BYTES_MAX: u64 = 192 * 1024;
 /// Bytes of a body that are dropped before its request is answered, if nothing takes the body: half of the window that a
 /// stream has in the beginning.
 pub(super) const DROPPED_BYTES_MAX: u64 = 32 * 1024;
@@ -63,8 +61,10 @@ pub(in crate::session) struct Work {
     pub(super) ends: Ends,
     pub(super) failures: Vec<Failure>,
     pub(super) broken: Vec<Broken>,
-    /// The sum over all lanes.
+    /// The sum over all lanes, and the reads of those that have ended.
     pub(super) counted: Counted,
+    /// Reads in flight of lanes that have ended.
+    pub(super) gone: Vec<Gone>,
     /// The worker turn in which requests were last begun, and their number.
     pub(super) begun: (u64, u32),
     /// Bytes of both directions since the last judgement.
@@ -76,19 +76,39 @@ pub(in crate::session) struct Work {
     pub(super) skips_until: Option<Time>,
 }
 
+/// The reads in flight of a lane that has ended.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) id: u32,
+    pub(super) bytes: u64,
+    pub(super) reading: Reading,
+}
+
 impl Outgoing for Work {
     fn handle_read(&mut self, done: ReadDone) {
-        // The read of a lane that has ended gives its buffer back here.
         let id = done.owner.lane;
         if let Some(lane) = self.lane(id) {
             lane.stream.handle_read(done);
             self.scheduler.set_ready(id, true);
+            self.recount(id);
+        } else if let Some(place) = self.gone.iter().position(|gone| gone.id == id) {
+            // The read of a lane that has ended gives its buffer back here.
+            let gone = &mut self.gone[place];
+            gone.bytes -= done.asked();
+            self.counted.files.subtract(gone.reading.count(done.asked()));
+            if gone.bytes == 0 {
+                self.gone.swap_remove(place);
+            }
         }
     }
 
     fn reclaim(&mut self, now: Time) -> bool {
-        let lanes = self.lanes.iter_mut();
-        lanes.fold(false, |is_stuck, lane| is_stuck | lane.stream.reclaim(now))
+        let mut is_stuck = false;
+        for place in 0..self.lanes.len() {
+            is_stuck |= self.lanes[place].stream.reclaim(now);
+            self.recount_at(place);
+        }
+        is_stuck
     }
 
     fn queue(&mut self) -> &mut OutQ<Piece> {
@@ -115,7 +135,7 @@ impl Outgoing for Work {
     }
 
     fn is_idle(&self) -> bool {
-        self.lanes.is_empty() && self.is_sent()
+        self.lanes.is_empty() && self.gone.is_empty() && self.is_sent()
     }
 
     fn active_requests(&self) -> usize {
@@ -194,12 +214,19 @@ impl Work {
 
     /// Counts the memory of a lane again.
     pub(super) fn recount(&mut self, id: u32) {
-        let Ok(place) = self.find(id) else { return };
+        if let Ok(place) = self.find(id) {
+            self.recount_at(place);
+        }
+    }
+
+    /// Counts the memory of the lane at a place again.
+    pub(super) fn recount_at(&mut self, place: usize) {
         let lane = &mut self.lanes[place];
         let now = lane.memory();
         let before = core::mem::replace(&mut lane.counted, now);
         self.counted.held = self.counted.held - before.held + now.held;
-        self.counted.files = self.counted.files - before.files + now.files;
+        self.counted.files.subtract(before.files);
+        self.counted.files.add(now.files);
     }
 
     /// Takes out a lane.
@@ -207,7 +234,12 @@ impl Work {
         let place = self.find(id).ok()?;
         let lane = self.lanes.remove(place);
         self.counted.held -= lane.counted.held;
-        self.counted.files -= lane.counted.files;
+        self.counted.files.subtract(lane.counted.files);
+        if lane.stream.is_reading() {
+            let (bytes, reading) = (lane.stream.reading(), lane.reading);
+            self.counted.files.add(reading.count(bytes));
+            self.gone.push(Gone { id, bytes, reading });
+        }
         self.scheduler.remove(id);
         if self.lanes.is_empty() {
             self.pace = None;
@@ -294,13 +326,22 @@ impl Work {
     pub(super) fn check(&self) {
         assert!(self.lanes.len() <= http2::limits::STREAMS_MAX as usize, "lanes are bounded");
         assert!(self.lanes.is_sorted_by_key(|lane| lane.id), "lanes are in order");
-        let (mut held, mut files) = (0, 0);
+        let (mut held, mut files, mut largest) = (0, FileBytes::default(), 0);
         for lane in &self.lanes {
             assert!(!matches!(lane.stage, Stage::Turning), "a response is made at once: {lane:?}");
+            let now = lane.memory().files;
+            assert_eq!(lane.counted.files, now, "bytes of files are counted: {lane:?}");
             held += lane.counted.held;
-            files += lane.counted.files;
+            files.add(now);
+            largest = largest.max(now.ahead);
+        }
+        for gone in &self.gone {
+            let now = gone.reading.count(gone.bytes);
+            files.add(now);
+            largest = largest.max(now.ahead);
         }
         assert_eq!(self.counted, Counted { held, files });
+        files.check(largest, HELD_BYTES_MAX);
         self.queue.check();
     }
 }
