@@ -21,7 +21,9 @@ use sendfile::Takes;
 /// larger files `sendfile` is cheaper.
 const BYTES_MAX: u64 = 32 * 1024;
 /// The same where transports take memory only: a larger file is copied or read for each request.
-pub(crate) const BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
+pub(crate) const BYTES_MAX_OF_MEMORY: u64 = FILE_BYTES_MAX_IN_MEMORY as u64;
+/// The bytes of the largest file that any worker keeps in memory.
+pub const FILE_BYTES_MAX_IN_MEMORY: usize = 256 * 1024;
 
 /// The sizes of files that are kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

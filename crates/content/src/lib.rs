@@ -69,7 +69,7 @@ use sendfile::Account;
 
 pub use answer::{Answer, Found};
 pub use entries::Entries;
-pub use in_memory::InMemory;
+pub use in_memory::{FILE_BYTES_MAX_IN_MEMORY, InMemory};
 pub use resource::{Kind, Resource};
 pub use session::files::Whole;
 pub use session::files::{Data, FileSet, Variant, head, last_modified};

@@ -36,6 +36,8 @@ pub(crate) struct Output {
     waiting: Row<Waiting>,
     /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
     allowance: u64,
+    /// Bytes that may wait in memory when the client takes them and nothing beside them.
+    memory_max: u64,
     /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
     in_heap: u64,
     charge: Charge,
@@ -80,6 +82,7 @@ impl Output {
         Self {
             waiting: Row::new(),
             allowance: EARLY_BYTES_MAX,
+            memory_max: EARLY_BYTES_MAX,
             in_heap: 0,
             charge: account.charge(EARLY_BYTES_MAX),
             bytes: 0,
@@ -93,6 +96,11 @@ impl Output {
             is_awaited: false,
             is_unwanted: false,
         }
+    }
+
+    /// The same content; `bytes` of it may wait in memory when its turn has come.
+    pub(crate) fn up_to(self, bytes: u64) -> Self {
+        Self { memory_max: bytes, ..self }
     }
 
     /// Promises the length of the content, if it is known.
@@ -322,6 +330,10 @@ impl Producer for OutputProducer {
     fn weight(&self) -> u64 {
         let output = self.output.borrow();
         output.in_memory() + output.trailers.as_bytes().len() as u64
+    }
+
+    fn weight_max(&self) -> u64 {
+        self.weight().max(self.output.borrow().memory_max)
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// The limit before the response begins. Many pages may wait behind another response on their connection.
 pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
 
-/// The memory of the pages of one response.
+/// The memory of the pages of one response, or of another kind of its bytes.
 #[derive(Debug)]
 pub struct Memory {
     held: Cell<usize>,
@@ -43,9 +43,9 @@ impl Memory {
         self.held.get()
     }
 
-    /// Returns whether pages may be evaluated ahead.
-    pub const fn has_room(&self) -> bool {
-        self.held.get() < self.ahead_max.get()
+    /// Returns whether pages may be evaluated ahead while `others` bytes of the response wait beside them.
+    pub const fn has_room_beside(&self, others: usize) -> bool {
+        self.held.get() + others < self.ahead_max.get()
     }
 
     /// Returns whether a page may set `bytes` more. `is_next`: everything before them has been sent.

@@ -500,6 +500,12 @@ pub trait Producer: fmt::Debug {
 
     /// Bytes of memory, shared with others, that the producer keeps alive.
     fn weight(&self) -> u64;
+
+    /// The most bytes of memory that it may come to keep for a sink that is not [shared](BodySink::is_shared). By default
+    /// as many as it keeps now.
+    fn weight_max(&self) -> u64 {
+        self.weight()
+    }
 }
 
 /// The destination of bytes that a client sends, while they come: the body of a request, or one direction of a tunnel.

@@ -32,6 +32,7 @@ use self::attempt::Tries;
 use self::delivery::Delivery;
 use self::duty::Clock;
 use self::pull::Pools;
+use self::receive::memory_max;
 use self::reception::Reception;
 use self::upload::Upload;
 use crate::input::Input;
@@ -123,7 +124,7 @@ impl Exchange {
             tries: Tries::new(affinity, is_idempotent),
             upload,
             reception: Reception::new(),
-            delivery: Delivery::new(*method == Method::Head, account),
+            delivery: Delivery::new(*method == Method::Head, account, memory_max(&upstream.rules)),
             clock: Clock::new(),
             text: Text::default(),
             times: None,

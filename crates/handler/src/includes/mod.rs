@@ -16,12 +16,12 @@
 //! A page within a page is a page of its own, with variables of its own. Its producer is a part of the outer page's
 //! body. Tables of variables are copied where they differ, and values never.
 //!
-//! All pages of a response have one budget. While the budget is full, only the hole continues whose turn to be sent has
-//! come, so a part that fits alone never fails. Pages make their steps in a part of the worker turn, one after the
-//! other. Before the turn of a hole, an upstream's response takes the bytes that the ring brought with its head, or the
-//! first 20 KiB; the rest waits in the upstream's socket. Sends that refer to memory instead of copying cost more
-//! (`docs/linux.md`, `MSG_ZEROCOPY`). A hole that fails shows the error message. A hole that fails after its first byte
-//! cuts the response off.
+//! All pages of a response have one budget (`budget.rs`), also for bodies that are on their way. While the budget is full,
+//! only the hole continues whose turn to be sent has come, so a part that fits alone never fails. Pages make their steps in
+//! a part of the worker turn, one after the other. Before the turn of a hole, an upstream's response takes the bytes that
+//! the ring brought with its head, or the first 20 KiB; the rest waits in the upstream's socket. Sends that refer to memory
+//! instead of copying cost more (`docs/linux.md`, `MSG_ZEROCOPY`). A hole that fails shows the error message. A hole that
+//! fails after its first byte cuts the response off.
 
 mod budget;
 mod page;

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use http::{HeadBuf, Status, path};
 use outq::Payload as _;
 use ring::Key;
-use sendfile::{Piece, Policy};
+use sendfile::{File, Piece, Policy, Takes};
 
-use super::budget::{Budget, INCLUDES_MAX};
+use super::budget::{ANSWER_BYTES_MAX, Budget, INCLUDES_MAX};
 use crate::serving::Serving;
 use crate::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use ::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
@@ -103,12 +103,16 @@ enum Slot {
         /// The URL as the page has it.
         url: Box<[u8]>,
         search: Option<Rc<dyn Search>>,
+        /// The bytes that the body may have in memory.
+        expected: Share,
     },
     /// The body of a response.
     Found {
         parts: VecDeque<Part>,
         is_made: bool,
         making: Option<Box<dyn Producer>>,
+        /// The bytes that the body has in memory before its turn.
+        share: Share,
     },
 }
 
@@ -237,7 +241,9 @@ impl Page {
                     let hole = self.sent.wrapping_add(count(self.slots.len()));
                     let scope = self.evaluator.scope().clone();
                     let own = url[..].into();
-                    self.push(Slot::Pending { scope, line, url: own, search: None }, url.len());
+                    let expected = Share::new(&budget.expected, ANSWER_BYTES_MAX);
+                    let slot = Slot::Pending { scope, line, url: own, search: None, expected };
+                    self.push(slot, url.len());
                     self.open += 1;
                     budget.open();
                     return Advance::Ask(Ask { hole, url });
@@ -314,9 +320,13 @@ impl Page {
     /// Keeps the search for a hole, so that it is dropped if the page is no longer wanted.
     pub(crate) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
         let place = self.place(hole);
-        if let Some((Slot::Pending { search: own, .. }, share)) = self.slots.get_mut(place) {
-            let gateway = if search.is_some() { GATEWAY_BYTES } else { 0 };
-            share.resize(share.bytes() + self.context.head.memory() + gateway);
+        if let Some((Slot::Pending { search: own, expected, .. }, share)) =
+            self.slots.get_mut(place)
+        {
+            if search.is_some() {
+                expected.resize(GATEWAY_BYTES);
+            }
+            share.resize(share.bytes() + self.context.head.memory());
             *own = search;
         }
     }
@@ -345,7 +355,8 @@ impl Page {
                     (true, Some(_)) => GATEWAY_BYTES,
                     _ => parts.iter().map(memory_of).sum(),
                 };
-                (Slot::Found { parts, is_made, making: None }, bytes)
+                let share = Share::new(&self.context.budget.bodies, bytes);
+                (Slot::Found { parts, is_made, making: None, share }, 0)
             }
             None => {
                 let errmsg = scope.errmsg().to_vec();
@@ -358,6 +369,8 @@ impl Page {
         if !is_made {
             self.close();
         }
+        // The body may have fewer bytes than were expected.
+        self.news.borrow_mut().touched.extend(self.context.budget.take_paused());
         true
     }
 
@@ -405,7 +418,7 @@ impl Page {
 
     /// Bytes of memory of all pages of the response.
     pub(super) fn memory(&self) -> usize {
-        self.context.budget.memory.held()
+        self.context.budget.held()
     }
 
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
@@ -458,14 +471,23 @@ impl Page {
                 }
                 Some(Slot::Found { making: making @ Some(_), .. }) => {
                     let Some(producer) = making else { unreachable!("matched above") };
-                    match producer.poll(budget.left.get(), sink) {
-                        Produced::Ended => *making = None,
+                    let most = usize::try_from(producer.weight_max()).unwrap_or(usize::MAX);
+                    let is_shared = sink.is_shared() || !budget.admits_whole(most);
+                    let mut sink = Beside { sink: &mut *sink, is_shared };
+                    match producer.poll(budget.left.get(), &mut sink) {
+                        Produced::Ended => {
+                            budget.end_sending();
+                            *making = None;
+                        }
                         // After more bytes the others come first.
                         produced => return produced,
                     }
                 }
-                Some(Slot::Found { parts, making, .. }) => match parts.pop_front() {
-                    Some(Part::Producer(producer)) => *making = Some(producer),
+                Some(Slot::Found { parts, making, share, .. }) => match parts.pop_front() {
+                    Some(Part::Producer(producer)) => {
+                        share.resize(parts.iter().map(memory_of).sum());
+                        *making = Some(producer);
+                    }
                     Some(part) => {
                         budget.give(&part);
                         push(part, sink);
@@ -475,6 +497,31 @@ impl Page {
             }
         }
         Produced::More
+    }
+}
+
+/// The sink of a part of a page.
+struct Beside<'a> {
+    sink: &'a mut dyn BodySink,
+    /// True if the part may keep little memory.
+    is_shared: bool,
+}
+
+impl BodySink for Beside<'_> {
+    fn takes(&self) -> Takes {
+        self.sink.takes()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.sink.push(piece);
+    }
+
+    fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy) {
+        self.sink.push_file(file, range, policy);
     }
 }
 
@@ -506,6 +553,11 @@ impl Producer for PageProducer {
             _ => 0,
         };
         own as u64 + front
+    }
+
+    /// The pages of a response have their own limit.
+    fn weight_max(&self) -> u64 {
+        0
     }
 }
 

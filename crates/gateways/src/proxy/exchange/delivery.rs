@@ -35,10 +35,11 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn new(is_head: bool, account: &Account) -> Self {
+    /// `memory_max`: the bytes of the content that may wait in memory.
+    pub(super) fn new(is_head: bool, account: &Account, memory_max: u64) -> Self {
         Self {
             is_head,
-            output: Rc::new(RefCell::new(Output::new(account))),
+            output: Rc::new(RefCell::new(Output::new(account).up_to(memory_max))),
             spool: None,
             bytes: 0,
             bytes_before: 0,

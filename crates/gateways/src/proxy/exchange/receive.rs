@@ -34,6 +34,12 @@ const LEAN_BYTES_MAX: u64 = 4 * 1024;
 /// The line for the operator about a request that was answered before all of it was sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
 
+/// Bytes of a content that may wait in memory by the rules of its route.
+pub(super) fn memory_max(rules: &GatewayRules) -> u64 {
+    let GatewayRules { buffer, buffer_dir, .. } = rules;
+    if buffer_dir.is_some() { MEMORY_BYTES.min(*buffer) } else { *buffer }
+}
+
 impl Exchange {
     /// Receives while there is room for it.
     pub(super) fn receive_if_wanted(&mut self, tools: &mut Tools<'_>) {
@@ -84,8 +90,7 @@ impl Exchange {
 
     /// Bytes of the content that may wait in memory.
     pub(super) fn memory_max(&self) -> u64 {
-        let GatewayRules { buffer, buffer_dir, .. } = &self.upstream.rules;
-        if buffer_dir.is_some() { MEMORY_BYTES.min(*buffer) } else { *buffer }
+        memory_max(&self.upstream.rules)
     }
 
     /// Takes bytes that the upstream has sent.
