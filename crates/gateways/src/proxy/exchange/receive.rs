@@ -60,9 +60,14 @@ impl Exchange {
             ReceiveMethod::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
             ReceiveMethod::Ring | ReceiveMethod::Pipes => self.memory_max(),
         };
+        let has_buffer = self.reception.method.is_memory();
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
             () if self.has_its_turn() => most,
+            // What came with the head has to leave first. Otherwise a content has that and a buffer.
+            () if self.is_beside_others() && self.reception.method.is_pulled() && !has_buffer => {
+                most.min(SHARED_BYTES as u64 / 2)
+            }
             () if self.is_beside_others() => most.min(SHARED_BYTES as u64),
             () => most.min(EARLY_BYTES_MAX),
         }
