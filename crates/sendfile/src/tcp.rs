@@ -205,14 +205,20 @@ impl KernelTcp {
                 let more = count < left;
                 ring.drain(&self.socket, &mut pages.pipe.borrow_mut(), index(count), more)
             }
-            _ => self.send_memory(ring, queue, once(first).chain(rest), left, budget.min(left)),
+            // Most responses are one piece.
+            _ if count == budget.min(left) => {
+                self.send_memory::<1>(ring, queue, once(first), left, count)
+            }
+            _ => {
+                let (ready, len) = (once(first).chain(rest), budget.min(left));
+                self.send_memory::<PIECES_MAX>(ring, queue, ready, left, len)
+            }
         }
     }
 
-    /// Sends at most `len` bytes of memory. If they are not all of the `left` bytes of the stream, a
-    /// packet that is not full waits for more. If the rest waits for a disk, the kernel sends the packet
-    /// after 200 ms.
-    fn send_memory<'a>(
+    /// Sends at most `len` bytes of memory, in at most `N` pieces. If they are not all of the `left` bytes of the stream,
+    /// a packet that is not full waits for more. If the rest waits for a disk, the kernel sends the packet after 200 ms.
+    fn send_memory<'a, const N: usize>(
         &mut self,
         ring: &mut Ring,
         queue: &OutQ<Piece>,
@@ -220,10 +226,10 @@ impl KernelTcp {
         left: u64,
         len: u64,
     ) -> io::Result<usize> {
-        let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
+        let mut pieces = [IoSlice::new(&[]); N];
         let mut count = 0;
         let mut room = len;
-        for chunk in ready.take(PIECES_MAX).take_while(|chunk| chunk.payload.is_memory()) {
+        for chunk in ready.take(N).take_while(|chunk| chunk.payload.is_memory()) {
             let end = chunk.range.end.min(chunk.range.start + room);
             let bytes = &chunk.payload.bytes()[index(chunk.range.start)..index(end)];
             pieces[count] = IoSlice::new(bytes);
