@@ -66,13 +66,11 @@ pub(crate) fn within<'a, T, E>(
     input: &'a [u8],
     bytes_max: usize,
     too_long: E,
-    parse: impl FnOnce(&'a [u8]) -> Result<Option<T>, E>,
+    parse: impl Fn(&'a [u8]) -> Result<Option<T>, E>,
 ) -> Result<Option<T>, E> {
-    let view = &input[..input.len().min(bytes_max)];
     // The result is long, and is written once: where the caller wants it.
-    let mut parsed = parse(view);
-    if matches!(parsed, Ok(None)) && view.len() == bytes_max {
-        parsed = Err(too_long);
+    if input.len() < bytes_max {
+        return parse(input);
     }
-    parsed
+    parse(&input[..bytes_max])?.map(Some).ok_or(too_long)
 }

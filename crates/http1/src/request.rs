@@ -235,60 +235,40 @@ fn request_line<'a>(
         Some(b'?') => bytes::skip(view, path_end + 1, QUERY),
         _ => path_end,
     };
-    if let Some(0x80..) = view.get(target_end) {
-        return raw_request_line(view, method, target_start, limits);
-    }
-    request_line_with(view, method, target_start, (path_end, target_end), limits)
-}
-
-/// As `request_line`, with bytes outside ASCII in the target, which count as visible ones. The target begins
-/// at `start`.
-#[cold]
-#[inline(never)]
-fn raw_request_line<'a>(
-    view: &'a [u8],
-    method: Method<'a>,
-    start: usize,
-    limits: &Limits,
-) -> Result<Option<RequestLine<'a>>, Reject> {
-    let target = &view[start..];
-    let is_end = |byte: &u8| byte.is_ascii() && !bytes::is(*byte, QUERY);
-    let len = target.iter().position(is_end).unwrap_or(target.len());
-    let path_len = target[..len].iter().position(|&byte| byte == b'?').unwrap_or(len);
-    let line = request_line_with(view, method, start, (start + path_len, start + len), limits)?;
-    Ok(line.map(|line| RequestLine { is_raw: true, ..line }))
-}
-
-/// As `request_line`, with a target that begins at `start`. `ends` are the ends of its path and of the whole
-/// target.
-#[inline(always)]
-fn request_line_with<'a>(
-    view: &'a [u8],
-    method: Method<'a>,
-    start: usize,
-    (path_end, end): (usize, usize),
-    limits: &Limits,
-) -> Result<Option<RequestLine<'a>>, Reject> {
-    if end - start > limits.target_bytes_max {
+    let is_raw = matches!(view.get(target_end), Some(0x80..));
+    let (path_end, end) =
+        if is_raw { raw_ends(view, target_start) } else { (path_end, target_end) };
+    if end - target_start > limits.target_bytes_max {
         return Err(Reject::new(Status::UriTooLong, "a target that is too long"));
     }
     match view.get(end) {
-        Some(b' ') if end > start => {}
-        Some(&byte) => return Err(bad_target_byte(byte, end == start)),
+        Some(b' ') if end > target_start => {}
+        Some(&byte) => return Err(bad_target_byte(byte, end == target_start)),
         None => return Ok(None),
     }
 
     let Some((version, next)) = version(view, end + 1)? else {
         return Ok(None);
     };
-    let path = &view[start..path_end];
+    let path = &view[target_start..path_end];
     let query = (path_end < end).then(|| &view[path_end + 1..end]);
     let (target, authority) = if path.first() == Some(&b'/') && method != Method::Connect {
         (Target::Origin { path, query }, None)
     } else {
         uncommon_target(method, path, query)?
     };
-    Ok(Some(RequestLine { method, target, is_raw: false, authority, version, next }))
+    Ok(Some(RequestLine { method, target, is_raw, authority, version, next }))
+}
+
+/// The ends of the path and of the whole target that begins at `start`, with bytes outside ASCII, which count as visible
+/// ones.
+#[cold]
+fn raw_ends(view: &[u8], start: usize) -> (usize, usize) {
+    let target = &view[start..];
+    let is_end = |byte: &u8| byte.is_ascii() && !bytes::is(*byte, QUERY);
+    let len = target.iter().position(is_end).unwrap_or(target.len());
+    let path_len = target[..len].iter().position(|&byte| byte == b'?').unwrap_or(len);
+    (start + path_len, start + len)
 }
 
 /// The method and the position behind the space after it; `None` if more bytes are needed.
