@@ -54,8 +54,14 @@ pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
 /// again is an error.
 const LOOKS_MAX: u32 = 4;
 
-/// A value for each existing part of a resource.
-pub(super) type Parts<T> = [Option<T>; PARTS];
+/// A value for each existing part of a resource. It is in a box, because loads are moved, and most are small: those of
+/// missing files.
+pub(super) type Parts<T> = Box<[Option<T>; PARTS]>;
+
+/// No part.
+fn no_parts<T>() -> Parts<T> {
+    Box::new([const { None }; PARTS])
+}
 
 /// A load of a path.
 #[derive(Debug)]
@@ -131,7 +137,7 @@ enum Step<F> {
     /// The directory's entries are being read.
     Listing { look: Look<F> },
     /// The siblings are being opened with `O_PATH` and examined, all at once.
-    Siblings { look: Look<F>, plain: Seen<F>, siblings: [Sibling<F>; Coding::PREFERENCE.len()] },
+    Siblings { look: Look<F>, plain: Seen<F>, siblings: Siblings<F> },
     /// The caller decides whether the load may open the large files.
     Admitting { look: Look<F>, found: Parts<Seen<F>> },
     /// One part after the other is being opened for reading.
@@ -175,6 +181,9 @@ pub(super) struct Seen<F> {
     pub(super) file: F,
     pub(super) stat: Stat,
 }
+
+/// The precompressed variants, in the order of [`Coding::PREFERENCE`].
+type Siblings<F> = Box<[Sibling<F>; Coding::PREFERENCE.len()]>;
 
 #[derive(Debug)]
 enum Sibling<F> {
@@ -307,9 +316,9 @@ impl<F: Clone> Load<F> {
         }
     }
 
-    /// The memory of the load, in bytes.
+    /// The most memory that the load takes, in bytes. In the steps with the most it has two lists of parts.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.path.len()
+        size_of::<Self>() + 2 * size_of::<[Option<Seen<F>>; PARTS]>() + self.path.len()
     }
 
     /// Returns true if the file that is being examined was found through links.
@@ -359,9 +368,7 @@ impl<F: Clone> Load<F> {
     pub(super) fn admit(&mut self, reserved: usize, tools: &mut Tools<'_, F>) -> Next<F> {
         self.reserved = reserved;
         match core::mem::replace(&mut self.step, Step::Done) {
-            Step::Admitting { look, found } => {
-                self.open_next(look, found, [const { None }; PARTS], tools)
-            }
+            Step::Admitting { look, found } => self.open_next(look, found, no_parts(), tools),
             step => unreachable!("there was no question of room in {}", step.name()),
         }
     }
@@ -582,12 +589,12 @@ impl<F: Clone> Load<F> {
         }
         look.respect_names(&plain.stat);
         if !look.may_have_siblings || !has_siblings(&self.file_name(tools.rules), tools.rules) {
-            let mut found = [const { None }; PARTS];
+            let mut found = no_parts();
             found[0] = Some(plain);
             return self.found(look, found, tools);
         }
         let siblings = core::array::from_fn(|at| self.find_sibling(&look, 1 + at, tools));
-        self.wait(Step::Siblings { look, plain, siblings })
+        self.wait(Step::Siblings { look, plain, siblings: Box::new(siblings) })
     }
 
     /// Looks for a sibling. Links are followed only if a link was already found on the way.
@@ -601,7 +608,7 @@ impl<F: Clone> Load<F> {
         &mut self,
         mut look: Look<F>,
         plain: Seen<F>,
-        mut siblings: [Sibling<F>; Coding::PREFERENCE.len()],
+        mut siblings: Siblings<F>,
         part: usize,
         reply: Reply<F>,
         tools: &mut Tools<'_, F>,
@@ -634,9 +641,9 @@ impl<F: Clone> Load<F> {
         if siblings.iter().any(is_pending) {
             return self.wait(Step::Siblings { look, plain, siblings });
         }
-        let mut found = [const { None }; PARTS];
+        let mut found = no_parts();
         found[0] = Some(plain);
-        for (found, sibling) in found[1..].iter_mut().zip(siblings) {
+        for (found, sibling) in found[1..].iter_mut().zip(*siblings) {
             if let Sibling::Found(seen) = sibling {
                 *found = Some(seen);
             }
@@ -657,7 +664,7 @@ impl<F: Clone> Load<F> {
             self.step = Step::Admitting { look, found };
             return Next::Room(large);
         }
-        self.open_next(look, found, [const { None }; PARTS], tools)
+        self.open_next(look, found, no_parts(), tools)
     }
 
     /// Returns the resource that was cached before, if its parts have not changed.
@@ -682,7 +689,7 @@ impl<F: Clone> Load<F> {
         open: Parts<Seen<F>>,
         tools: &mut Tools<'_, F>,
     ) -> Next<F> {
-        let next = (0..).zip(&mut found).find_map(|(part, seen)| Some((part, seen.take()?)));
+        let next = (0..).zip(found.iter_mut()).find_map(|(part, seen)| Some((part, seen.take()?)));
         let Some((part, seen)) = next else { return self.begin_reading(look, open, tools) };
         let (how, ask) = if *tools.has_proc && look.way != Coverage::Watched {
             (How::ThroughProc, Ask::OpenForReading(seen.file.clone()))

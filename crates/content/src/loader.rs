@@ -17,7 +17,7 @@ use ring::{
 
 use super::devices::Devices;
 use super::in_memory::{BYTES_MAX_OF_MEMORY, InMemory};
-use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Parts, Reply, Tools};
+use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Reply, Tools};
 use super::load_queue::LoadQueue;
 use super::path::{Path, below};
 use super::resource::Resource;
@@ -90,7 +90,7 @@ struct Slot {
     /// The device of the load's path, as far as it is known.
     found_on: Device,
     /// For each part, the key of its operation; Some exactly while the operation is under way.
-    in_flight: Parts<Key>,
+    in_flight: [Option<Key>; PARTS],
     /// For each part, true if nothing of it was in the page cache before a read that is to leave nothing there.
     brings: [bool; PARTS],
     /// True once the requests that waited for the load were answered because the disk does not answer.

@@ -4,7 +4,7 @@ use std::io;
 
 use ring::{Buffer, Caching};
 
-use super::{Ask, LOOKS_MAX, Load, Look, Next, Outcome, PARTS, Parts, Reply, Seen, Step, Tools};
+use super::{Ask, LOOKS_MAX, Load, Look, Next, Outcome, Parts, Reply, Seen, Step, Tools, no_parts};
 use crate::errors::{Refusal, is_unsupported};
 
 /// The bytes of a part.
@@ -33,8 +33,8 @@ impl<F: Clone> Load<F> {
         if let Some(previous) = self.unchanged(&open) {
             return Next::End(Outcome::Unchanged(look, previous));
         }
-        let mut parts = [const { None }; PARTS];
-        for (part, seen) in (0..).zip(open) {
+        let mut parts = no_parts();
+        for (part, seen) in (0..).zip(*open) {
             let Some(seen) = seen else { continue };
             let is_small = (1..=tools.in_memory.max()).contains(&seen.stat.size);
             let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
@@ -119,7 +119,7 @@ impl<F: Clone> Load<F> {
         if is_changed && self.looks < LOOKS_MAX && !self.is_outdated {
             return Next::Look;
         }
-        let parts = match parts {
+        let parts = match *parts {
             [Some((_, Body::Unreadable(error))), ..] => {
                 return Next::End(Outcome::Failed(error, None));
             }
@@ -131,7 +131,7 @@ impl<F: Clone> Load<F> {
             (seen, Body::Confirmed(buffer)) => Some((seen, Some(buffer))),
             (seen, _) => Some((seen, None)),
         });
-        Next::End(Outcome::File { look, parts, is_changed })
+        Next::End(Outcome::File { look, parts: Box::new(parts), is_changed })
     }
 }
 

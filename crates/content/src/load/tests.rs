@@ -703,7 +703,10 @@ fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
     let mut load = opening(world, Coverage::Watched, 7);
     assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
     let next = world.reply(&mut load, 0, failed(Errno::OPNOTSUPP));
-    assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, None)), ..], .. })));
+    assert!(matches!(
+        &next,
+        Next::End(Outcome::File { parts, .. }) if matches!(parts[0], Some((_, None)))
+    ));
     let held: Vec<_> = (0..BUFFERS).map(|_| world.pool.take(1).unwrap()).collect();
     let mut load = opening(world, Coverage::Watched, 7);
     assert_eq!(end(open(world, &mut load, 0, 7)), "file");
@@ -739,7 +742,10 @@ fn a_small_file_that_cannot_be_read_past_the_page_cache_is_read_through_it() {
     assert_eq!(end(world.reply(&mut load, 0, Reply::Dropped)), "goes on");
     assert_eq!(world.asked(), ["0: stat"]);
     let next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
-    assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, Some(_))), ..], .. })));
+    assert!(matches!(
+        &next,
+        Next::End(Outcome::File { parts, .. }) if matches!(parts[0], Some((_, Some(_))))
+    ));
     let mut load = refused(world);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
     let mut load = refused(world);
