@@ -165,7 +165,9 @@ impl Logs {
         let client = forwarded.as_deref().unwrap_or(peer);
         let (handshake, duration) = (origin.handshake(), now.since(record.began));
         let (seed, process) = (self.seed, self.process);
-        let line = Line { record, peer, client, handshake, bytes, duration, cut, seed, process };
+        let is_plain = record.text.is_plain();
+        let line =
+            Line { record, is_plain, peer, client, handshake, bytes, duration, cut, seed, process };
         line.write_for(&open.log, &mut self.clock, &mut self.line);
         open.outlet.add(ring, &self.line, now);
         self.look_after(*id.0, now);

@@ -18,6 +18,8 @@ use session::request_id::{RequestId, Seed};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) record: &'a Record,
+    /// True if no part of the request's text has to be escaped, as in most requests. So that is looked for once.
+    pub(super) is_plain: bool,
     /// The name of the connection's other end.
     pub(super) peer: &'a str,
     /// The name of the client, which differs from the peer's if a proxy names the client.
@@ -120,7 +122,7 @@ impl Line<'_> {
         out.extend_from_slice(b" - - [");
         out.extend_from_slice(&clock.common);
         out.extend_from_slice(b"] \"");
-        escape(record.text.request(), out);
+        self.push_text(record.text.request(), out);
         out.extend_from_slice(b"\" ");
         push_number(u64::from(record.status.code()), 1, out);
         out.push(b' ');
@@ -128,7 +130,7 @@ impl Line<'_> {
         if combined {
             for value in [record.text.referer(), record.text.user_agent()] {
                 out.extend_from_slice(b" \"");
-                escape(if value.is_empty() { b"-" } else { value }, out);
+                self.push_text(if value.is_empty() { b"-" } else { value }, out);
                 out.push(b'"');
             }
         }
@@ -137,17 +139,18 @@ impl Line<'_> {
     fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
         let Self { record, peer, client, handshake, bytes, duration, cut, .. } = *self;
         let text = &record.text;
-        begin_json(record.unix_ms, &clock.rfc3339, "request", out);
+        begin_json(record.unix_ms, &clock.rfc3339, out);
+        out.extend_from_slice(b"\",\"kind\":\"request\",\"site\":\"");
+        push_json(record.recording.site.as_bytes(), out);
         for (name, value) in [
-            (&b",\"site\":\""[..], record.recording.site.as_bytes()),
-            (b"\",\"peer\":\"", peer.as_bytes()),
+            (&b"\",\"peer\":\""[..], peer.as_bytes()),
             (b"\",\"client\":\"", client.as_bytes()),
             (b"\",\"method\":\"", text.method()),
             (b"\",\"path\":\"", text.path()),
             (b"\",\"request\":\"", text.request()),
         ] {
             out.extend_from_slice(name);
-            push_json(value, out);
+            self.push_json_text(value, out);
         }
         out.extend_from_slice(b"\",\"status\":");
         push_number(u64::from(record.status.code()), 1, out);
@@ -162,7 +165,7 @@ impl Line<'_> {
             (b"\",\"user_agent\":\"", text.user_agent()),
         ] {
             out.extend_from_slice(name);
-            push_json(value, out);
+            self.push_json_text(value, out);
         }
         for (name, value) in [
             (&b"\",\"host\":\""[..], text.host()),
@@ -170,7 +173,7 @@ impl Line<'_> {
             (b"\",\"request_id\":\"", self.id().as_bytes()),
         ] {
             out.extend_from_slice(name);
-            push_json(value, out);
+            self.push_json_text(value, out);
         }
         out.push(b'"');
         if record.ticket.connection != Ticket::UNNAMED {
@@ -196,7 +199,7 @@ impl Line<'_> {
         }
         if !text.trace().is_empty() {
             out.extend_from_slice(b",\"traceparent\":\"");
-            push_json(text.trace(), out);
+            self.push_json_text(text.trace(), out);
             out.push(b'"');
         }
         if let Some(handshake) = handshake {
@@ -231,6 +234,24 @@ impl Line<'_> {
     /// The id of the request.
     pub(super) fn id(&self) -> RequestId {
         RequestId::kept(self.record.text.given_id(), self.seed, self.record.ticket)
+    }
+
+    /// Writes a part of the request's text, or a name that the server has made, so that it cannot forge a line or a field.
+    fn push_text(&self, text: &[u8], out: &mut Vec<u8>) {
+        if self.is_plain {
+            out.extend_from_slice(text);
+        } else {
+            escape(text, out);
+        }
+    }
+
+    /// The same within a JSON string.
+    fn push_json_text(&self, text: &[u8], out: &mut Vec<u8>) {
+        if self.is_plain {
+            out.extend_from_slice(text);
+        } else {
+            push_json(text, out);
+        }
     }
 
     /// Writes a line in a format of one's own. No value can end the line or a quoted part of it.
@@ -269,18 +290,18 @@ impl Line<'_> {
             Variable::Connection => push_number(record.ticket.connection, 1, out),
             Variable::Cut => out.extend_from_slice(cut.map_or("", Cut::text).as_bytes()),
             Variable::DiskSeconds => push_seconds(record.disk_wait, out),
-            Variable::Host => escape(text.host(), out),
-            Variable::Method => escape(text.method(), out),
-            Variable::Path => escape(text.path(), out),
+            Variable::Host => self.push_text(text.host(), out),
+            Variable::Method => self.push_text(text.method(), out),
+            Variable::Path => self.push_text(text.path(), out),
             Variable::Peer => out.extend_from_slice(peer.as_bytes()),
-            Variable::Query => escape(text.query(), out),
+            Variable::Query => self.push_text(text.query(), out),
             Variable::Reason => {
                 if let Some(reason) = &record.reason {
                     escape(reason.to_string().as_bytes(), out);
                 }
             }
-            Variable::Referer => escape(text.referer(), out),
-            Variable::Request => escape(text.request(), out),
+            Variable::Referer => self.push_text(text.referer(), out),
+            Variable::Request => self.push_text(text.request(), out),
             Variable::RequestBytes => push_number(record.request_bytes, 1, out),
             Variable::RequestId => out.extend_from_slice(self.id().as_bytes()),
             Variable::Scheme => out.extend_from_slice(record.scheme.text().as_bytes()),
@@ -301,13 +322,13 @@ impl Line<'_> {
             Variable::TlsVersion => {
                 escape(handshake.map_or("", |tls| tls.version()).as_bytes(), out);
             }
-            Variable::Traceparent => escape(text.trace(), out),
+            Variable::Traceparent => self.push_text(text.trace(), out),
             Variable::Upstream => escape(upstream.map_or("", |one| &one.name).as_bytes(), out),
             Variable::UpstreamConnectSeconds => seconds(upstream.and_then(|one| one.connect), out),
             Variable::UpstreamHeadSeconds => seconds(upstream.map(|one| one.head), out),
             Variable::UpstreamBodySeconds => seconds(upstream.and_then(|one| one.body.get()), out),
-            Variable::UserAgent => escape(text.user_agent(), out),
-            Variable::Version => escape(text.version(), out),
+            Variable::UserAgent => self.push_text(text.user_agent(), out),
+            Variable::Version => self.push_text(text.version(), out),
         }
     }
 }
@@ -335,20 +356,17 @@ impl Clock {
 /// Writes a message for the operator as a line of JSON, with its end.
 pub(crate) fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
     let mut line = Vec::new();
-    begin_json(unix_ms, &date::rfc3339(unix_ms.div_euclid(1000)), "message", &mut line);
-    line.extend_from_slice(b",\"message\":\"");
+    begin_json(unix_ms, &date::rfc3339(unix_ms.div_euclid(1000)), &mut line);
+    line.extend_from_slice(b"\",\"kind\":\"message\",\"message\":\"");
     push_json(message.as_bytes(), &mut line);
     line.extend_from_slice(b"\"}\n");
     line
 }
 
-/// The members that all lines have.
-fn begin_json(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], kind: &str, out: &mut Vec<u8>) {
+/// The beginning of all lines, up to the end of the time.
+fn begin_json(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     push_time(unix_ms, rfc3339, out);
-    out.extend_from_slice(b"\",\"kind\":\"");
-    out.extend_from_slice(kind.as_bytes());
-    out.push(b'"');
 }
 
 /// Writes a time as RFC 3339 has it.
@@ -443,6 +461,7 @@ mod tests {
         let seed = Seed::default();
         let line = Line {
             record: &record,
+            is_plain: record.text.is_plain(),
             peer,
             client,
             handshake,

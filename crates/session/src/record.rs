@@ -6,6 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::rc::Rc;
 
+use http::bytes::skip_unescaped;
 use http::{Field, Framing, Head, Status, Target};
 use ring::{Key, Time};
 use sendfile::Failure;
@@ -313,6 +314,11 @@ impl Text {
         let path = start..start + path;
         let (referer, user_agent, host, id) = (end, end, end, end);
         Self { bytes, request: end, referer, method: *method, path, user_agent, host, id }
+    }
+
+    /// Returns true if no part of it has to be escaped in a line.
+    pub fn is_plain(&self) -> bool {
+        skip_unescaped(&self.bytes, 0) == self.bytes.len()
     }
 
     /// The request line; `-` for bytes that were no request.
