@@ -124,7 +124,7 @@ impl Epoll {
         until: Option<Time>,
     ) -> io::Result<()> {
         self.close_unused(common, now);
-        if self.recv.has_free() {
+        if !self.starved.is_empty() && self.recv.has_free() {
             self.again.append(&mut self.starved);
         }
         for key in core::mem::take(&mut self.again) {

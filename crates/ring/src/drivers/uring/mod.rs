@@ -346,8 +346,13 @@ impl Uring {
     ) -> io::Result<()> {
         self.turn += 1;
         self.close_unused(common, now);
-        self.cancel_again(common);
-        self.arm_starved(common);
+        // Mostly these are empty, and to take them out would cost more than a look.
+        if !self.missed.is_empty() {
+            self.cancel_again(common);
+        }
+        if !self.starved.is_empty() {
+            self.arm_starved(common);
+        }
         let idle =
             common.ready.is_empty() && !common.watches.has_more() && self.accepting.is_empty();
         let gathers = core::mem::replace(&mut self.gathers, 1);
