@@ -2,6 +2,8 @@
 //!
 //! Reading list: RFC 9110 §15, RFC 6585 §5 (431).
 
+use alloc::borrow::Cow;
+use alloc::string::ToString as _;
 use core::error::Error;
 use core::fmt;
 
@@ -32,6 +34,14 @@ macro_rules! statuses {
             /// §4); it is for the readers of traces.
             pub const fn phrase(self) -> &'static str {
                 match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
+            }
+
+            /// The code and the phrase: `404 Not Found`.
+            pub fn text(self) -> Cow<'static, str> {
+                Cow::Borrowed(match self {
+                    $(Self::$name => concat!(stringify!($code), " ", $phrase),)*
+                    Self::Other(OtherCode(code)) => return Cow::Owned(code.to_string()),
+                })
             }
 
             /// The status of a code from 100 to 999. Codes from 600 on are invalid, but servers send them, and
@@ -106,10 +116,7 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Other(OtherCode(code)) => write!(f, "{code}"),
-            named => write!(f, "{} {}", named.code(), named.phrase()),
-        }
+        f.write_str(&self.text())
     }
 }
 

@@ -53,12 +53,19 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
     if status == Status::ServiceUnavailable {
         extra.push(b"Retry-After", RETRY_AFTER);
     }
-    let body = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{status}</title>\
-         <style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;\
-         max-width:40rem;padding:0 1rem}}</style></head>\n\
-         <body><h1>{status}</h1><p>{sentence}</p></body></html>\n"
-    )
+    let title = &*status.text();
+    // Errors are frequent. `format!` would take a tenth of the instructions for one.
+    let body = [
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>",
+        title,
+        "</title><style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;\
+         max-width:40rem;padding:0 1rem}</style></head>\n<body><h1>",
+        title,
+        "</h1><p>",
+        sentence,
+        "</p></body></html>\n",
+    ]
+    .concat()
     .into_bytes();
     let head = ResponseHead {
         content_type: Some(HTML.into()),
