@@ -211,6 +211,7 @@ impl Drop for RecvPool {
 impl Deref for RecvBuf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the buffer is ours until it is given back in drop; `len` bytes were written by
         // the receive that made it, and the mapping began as zeroes.

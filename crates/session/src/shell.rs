@@ -134,6 +134,7 @@ impl<O: Operator> Shell<O> {
 
 impl<O: Operator + ?Sized> Shell<O> {
     /// Begins a turn.
+    #[inline]
     pub fn tick(&mut self) {
         self.cx.tick(self.ring.woke_at(), || self.ring.unix_clock());
         while let Some(device) = self.ring.next_answered() {

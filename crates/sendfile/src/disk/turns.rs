@@ -58,6 +58,7 @@ impl Disk {
 
     /// Returns whether a stream waits and there is room for a read of it.
     #[must_use]
+    #[inline]
     pub fn has_turn(&self) -> bool {
         !self.queue.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
