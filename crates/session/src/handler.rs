@@ -255,10 +255,10 @@ impl Terms {
 /// The form in which a response is kept. Most responses are whole files. Their fields and body are described only if
 /// the session cannot use their [`Finished`] form.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 enum Form<'a> {
     Whole(Whole<'a>),
-    Made(Made<'a>),
+    /// It is large, and responses are moved.
+    Made(Box<Made<'a>>),
 }
 
 /// A response whose fields are described.
@@ -274,29 +274,26 @@ impl<'a> Response<'a> {
     /// A response with a body.
     #[must_use]
     #[inline]
-    pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self {
-            form: Form::Made(Made { head, body }),
-            terms: Terms::DEFAULT,
-            hsts: None,
-            reason: None,
-            upstream: None,
-            shows_id: false,
-        }
+    pub fn new(head: ResponseHead<'a>, body: Body) -> Self {
+        Self::of(Form::Made(Box::new(Made { head, body })))
     }
 
     /// A response without a body.
     #[must_use]
     #[inline]
-    pub const fn bare(head: ResponseHead<'a>) -> Self {
+    pub fn bare(head: ResponseHead<'a>) -> Self {
         Self::new(head, Body::EMPTY)
     }
 
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
+        Self::of(Form::Whole(whole))
+    }
+
+    const fn of(form: Form<'a>) -> Self {
         Self {
-            form: Form::Whole(whole),
+            form,
             terms: Terms::DEFAULT,
             hsts: None,
             reason: None,
@@ -336,7 +333,8 @@ impl<'a> Response<'a> {
     pub fn outcome(&self) -> (Status, bool) {
         match &self.form {
             Form::Whole(whole) => (Status::Ok, whole.is_encoded()),
-            Form::Made(Made { head, .. }) => {
+            Form::Made(made) => {
+                let head = &made.head;
                 let is_encoding =
                     |(name, _): (&[u8], _)| name.eq_ignore_ascii_case(b"content-encoding");
                 (
@@ -356,8 +354,8 @@ impl<'a> Response<'a> {
                 Data::File(file) => Some((Rc::clone(file), 0..file.size())),
                 Data::Memory => None,
             },
-            Form::Made(Made { body, .. }) => {
-                let mut parts = body.first.iter().chain(&body.rest);
+            Form::Made(made) => {
+                let mut parts = made.body.first.iter().chain(&made.body.rest);
                 match parts.find(|part| !matches!(part, Part::Piece(_)))? {
                     Part::File(file, range, _) => Some((Rc::clone(file), range.clone())),
                     Part::Piece(_) | Part::Producer(_) => None,
@@ -384,7 +382,8 @@ impl<'a> Response<'a> {
     #[inline]
     pub fn made(&mut self) -> &mut Made<'a> {
         if let Form::Whole(whole) = self.form {
-            self.form = Form::Made(Made { head: whole.head(Status::Ok), body: whole_body(whole) });
+            let made = Made { head: whole.head(Status::Ok), body: whole_body(whole) };
+            self.form = Form::Made(Box::new(made));
         }
         match &mut self.form {
             Form::Made(made) => made,

@@ -303,7 +303,7 @@ impl Session for Http1 {
     fn next_turn(&mut self, work: &mut Work, cx: &mut Context) -> Option<Turn> {
         while work.producing.is_none() {
             work.invite_body();
-            if !work.may_respond(&cx.budget) || !work.is_first_ready() {
+            if !work.is_first_ready() || !work.may_respond(&cx.budget) {
                 return None;
             }
             match work.exchanges.pop_front()? {
@@ -335,7 +335,7 @@ impl Session for Http1 {
         cx: &mut Context,
         _request: u32,
         head: &Head<'_>,
-        mut response: Response<'_>,
+        response: &mut Response<'_>,
     ) -> Option<NonZeroU64> {
         let rate = response.terms.rate;
         if work.facts.expect_continue && response.is_made_while_sent() {
@@ -344,7 +344,7 @@ impl Session for Http1 {
         // A client that got no `100 Continue` may send its body after this response or leave it out (RFC 9110 §10.1.1).
         // The next bytes could be either a body or a request, so this response is the last.
         let last = work.facts.last || work.facts.expect_continue || response.terms.is_last;
-        if work.begin_response(cx, Some(head), &mut response, last) {
+        if work.begin_response(cx, Some(head), response, last) {
             // The response ends the connection, whatever the request said. Later requests get no response, even if a
             // later request asked to close the connection.
             work.drop_behind();

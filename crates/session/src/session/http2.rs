@@ -342,7 +342,7 @@ impl Session for Http2 {
         cx: &mut Context,
         request: u32,
         head: &Head<'_>,
-        response: Response<'_>,
+        response: &mut Response<'_>,
     ) -> Option<NonZeroU64> {
         let is_head = head.method == Method::Head;
         self.begin_response(work, cx, request, Some(head), is_head, response);

@@ -109,7 +109,7 @@ pub trait Session: core::fmt::Debug + Sized {
         cx: &mut Context,
         request: u32,
         head: &Head<'_>,
-        response: Response<'_>,
+        response: &mut Response<'_>,
     ) -> Option<NonZeroU64>;
 
     /// Takes note that something is ready for which a request waited: bytes of its producer, room in its consumer, or a

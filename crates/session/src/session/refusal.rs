@@ -28,7 +28,7 @@ pub(super) fn make_unread(
     place: Place,
     reject: Reject,
     sketch: Sketch,
-    respond: impl FnOnce(&mut Context, Response<'_>),
+    respond: impl FnOnce(&mut Context, &mut Response<'_>),
 ) {
     cx.sketch = sketch;
     make(cx, place, reject, None, respond);
@@ -41,14 +41,14 @@ pub(super) fn make(
     Place { listener, scheme, client }: Place,
     reject: Reject,
     head: Option<&Head<'_>>,
-    respond: impl FnOnce(&mut Context, Response<'_>),
+    respond: impl FnOnce(&mut Context, &mut Response<'_>),
 ) {
     cx.asked = (cx.next_unnamed(), false);
     let Demands { hsts, rules, server_timing } = cx.recorder.demands(listener, head);
+    let reason = reject.into();
     let mut response = page::refused(reject, page::bare(reject.status));
     fields::apply_to(&rules, head.map(|head| head.target), &mut response.made().head);
     response.hsts = hsts.as_ref();
-    let reason = reject.into();
     response.reason = Some(&reason);
     response.terms.recording = cx.recorder.recording(listener, head);
     response.terms.server_timing = server_timing;
@@ -59,5 +59,5 @@ pub(super) fn make(
             response.terms.client = cx.recorder.client(client, head);
         }
     }
-    respond(cx, response);
+    respond(cx, &mut response);
 }

@@ -179,7 +179,7 @@ impl Session for Http {
         cx: &mut Context,
         request: u32,
         head: &Head<'_>,
-        response: Response<'_>,
+        response: &mut Response<'_>,
     ) -> Option<NonZeroU64> {
         with_work!(self, work => |session, work| session.respond(work, cx, request, head, response))
     }

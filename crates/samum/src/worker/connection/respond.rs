@@ -31,8 +31,8 @@ pub(super) fn respond<S: Session, H: Handler>(
     answer: &H::Answer,
 ) -> Option<NonZeroU64> {
     let ticket = Ticket { connection: tools.id, request };
-    let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     let other;
+    let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     if tools.disk.may_refuse()
         && would_fail(&mut tools.shell.ring, tools.disk, head, &response, takes)
         && let Some(unavailable) = unavailable(tools, head, takes, answer)
@@ -62,7 +62,7 @@ pub(super) fn respond<S: Session, H: Handler>(
     if cx.counts || shows_scheme || response.hsts.is_some() {
         response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
     }
-    session.respond(work, cx, request, head, response)
+    session.respond(work, cx, request, head, &mut response)
 }
 
 /// Tells the handler of a response with a reason, with the id that the request has in logs.

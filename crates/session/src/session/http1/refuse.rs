@@ -99,15 +99,15 @@ impl Http1 {
         let (head, facts) = match known {
             Known::Request(head, facts) => (head, facts),
             Known::Line(sketch) => {
-                return refusal::make_unread(cx, origin, reject, sketch, |cx, mut response| {
-                    work.begin_response(cx, None, &mut response, true);
+                return refusal::make_unread(cx, origin, reject, sketch, |cx, response| {
+                    work.begin_response(cx, None, response, true);
                 });
             }
         };
         let head = &head.as_head();
         work.facts = facts;
-        refusal::make(cx, origin, reject, Some(head), |cx, mut response| {
-            work.begin_response(cx, Some(head), &mut response, true);
+        refusal::make(cx, origin, reject, Some(head), |cx, response| {
+            work.begin_response(cx, Some(head), response, true);
         });
     }
 }

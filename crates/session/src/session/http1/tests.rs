@@ -659,8 +659,8 @@ fn respond_to_the_end((session, work): &mut State) {
         panic!("a whole request")
     };
     let body = Body::from(Part::Producer(Box::new(Made::default())));
-    let response = Response::new(ResponseHead::new(Status::Ok), body);
-    session.respond(work, &mut context(), 0, &request.head, response);
+    let mut response = Response::new(ResponseHead::new(Status::Ok), body);
+    session.respond(work, &mut context(), 0, &request.head, &mut response);
 }
 
 #[test]
@@ -800,7 +800,7 @@ fn respond_next((session, work): &mut State) {
     let mut cx = context();
     let turn = session.next_turn(work, &mut cx).expect("a response can begin");
     let head = ResponseHead { content_length: Some(0), ..ResponseHead::new(Status::Ok) };
-    session.respond(work, &mut cx, 0, &turn.head.as_head(), Response::bare(head));
+    session.respond(work, &mut cx, 0, &turn.head.as_head(), &mut Response::bare(head));
 }
 
 #[test]
@@ -834,7 +834,8 @@ fn the_parts_of_a_body_count_for_the_turn_like_requests() {
         (0..parts).for_each(|_| body.push(Part::Piece(Piece::Static(b"x"))));
         let length = Some(parts as u64);
         let head = ResponseHead { content_length: length, ..ResponseHead::new(Status::Ok) };
-        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), Response::new(head, body));
+        let response = &mut Response::new(head, body);
+        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
         assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), next, "{parts} parts");
         cx.turn += 1;
         assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), Some(Next::Read));
@@ -856,7 +857,7 @@ fn the_log_counts_from_the_request() {
         let mut response = Response::bare(ResponseHead::new(Status::Ok));
         let recording = recording();
         response.terms = Terms { recording, is_from_disk, server_timing: true, ..Terms::DEFAULT };
-        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
+        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), &mut response);
         let record =
             state.1.ends.first_record().and_then(|record| record.as_ref()).expect("it is logged");
         assert_eq!((record.began, record.unix_ms), (asked_at, unix * 1000 + 250));
@@ -877,7 +878,7 @@ fn a_response_that_is_not_recorded_has_no_entry() {
     apply(&mut state, &mut cx, On::Bytes(GET));
     apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
     let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
-    let response = Response::bare(ResponseHead::new(Status::Ok));
+    let response = &mut Response::bare(ResponseHead::new(Status::Ok));
     state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
     assert!(state.1.ends.first_record().expect("a response").is_none());
 }
@@ -900,10 +901,10 @@ fn of_scheme<'a>(
 }
 
 /// The bytes of a response.
-fn sent_of(response: Response<'_>) -> String {
+fn sent_of(mut response: Response<'_>) -> String {
     let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
     let turn = session.next_turn(&mut work, &mut context()).expect("a response can begin");
-    session.respond(&mut work, &mut context(), 0, &turn.head.as_head(), response);
+    session.respond(&mut work, &mut context(), 0, &turn.head.as_head(), &mut response);
     let (mut out, unsent) = (Vec::new(), work.queue().unsent_ready());
     send(&mut work, unsent, &mut out);
     String::from_utf8(out).expect("text")
@@ -1380,8 +1381,8 @@ impl<'a> Rig<'a> {
                 self.session.put_back(&mut self.work, turn, None);
                 continue;
             }
-            let (head, response) = (turn.head.as_head(), self.response(request));
-            self.session.respond(&mut self.work, &mut self.cx, request, &head, response);
+            let (head, mut response) = (turn.head.as_head(), self.response(request));
+            self.session.respond(&mut self.work, &mut self.cx, request, &head, &mut response);
         }
     }
 
@@ -1533,8 +1534,8 @@ impl Requests for Rig<'_> {
         }
         match self.find(request) {
             Some(_) if now => {
-                let response = self.response(request);
-                session.respond(work, &mut self.cx, request, head, response);
+                let mut response = self.response(request);
+                session.respond(work, &mut self.cx, request, head, &mut response);
             }
             found => {
                 let found = found.map_or(Found::Later(None), Found::Now);

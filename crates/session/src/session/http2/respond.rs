@@ -52,7 +52,7 @@ impl Http2 {
         id: u32,
         head: Option<&Head<'_>>,
         is_head: bool,
-        mut response: Response<'_>,
+        response: &mut Response<'_>,
     ) {
         let times = match work.lane(id) {
             Some(lane) if matches!(lane.tunnel, Tunnel::Asked(_)) => {
@@ -67,7 +67,7 @@ impl Http2 {
             self.invite(work, id);
         }
         if response.terms.server_timing {
-            times.add_timing(cx, &mut response);
+            times.add_timing(cx, response);
         }
         // A body that is too long ends with its stream.
         if response.terms.is_last && response.outcome().0 != Status::ContentTooLarge {

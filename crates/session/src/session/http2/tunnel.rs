@@ -84,7 +84,7 @@ impl Http2 {
         cx: &mut Context,
         id: u32,
         head: Option<&Head<'_>>,
-        mut response: Response<'_>,
+        response: &mut Response<'_>,
     ) {
         let Some(lane) = work.lane(id) else { return };
         let Tunnel::Asked(key) = core::mem::replace(&mut lane.tunnel, Tunnel::No) else { return };
@@ -116,7 +116,6 @@ impl Http2 {
         match reject {
             None => self.begin_response(work, cx, id, head.as_ref(), false, response),
             Some(reject) => {
-                drop(response);
                 refusal::make(cx, work.place, reject, head.as_ref(), |cx, response| {
                     self.begin_response(work, cx, id, head.as_ref(), false, response);
                 });
