@@ -156,10 +156,10 @@ mod tests {
 
     use super::*;
 
-    /// A hole of a page.
+    /// A hole of a page, with its share of a budget, which is given back when the hole is dropped.
     enum Hole {
-        Pending(Share),
-        Found(Share),
+        Pending(#[expect(dead_code, reason = "it is dropped")] Share),
+        Found(#[expect(dead_code, reason = "it is dropped")] Share),
         /// The most bytes that its producer keeps.
         Gateway(Share, usize),
     }
