@@ -109,9 +109,11 @@ impl Work {
         // Bytes that were read for a lane are taken back if need be, but reads in flight of a device have to end.
         let in_flight = |is_ahead: bool| -> u64 {
             let here = Reading { is_ahead, device };
-            let is_here = |it: &&Box<Lane>| it.reading == here;
             let gone = self.gone.iter().filter(|gone| gone.reading == here);
-            others().filter(is_here).map(|other| other.stream.reading()).sum::<u64>()
+            others()
+                .filter(|it| it.reading == here)
+                .map(|other| other.stream.reading())
+                .sum::<u64>()
                 + gone.map(|gone| gone.bytes).sum::<u64>()
         };
         let room = |most: u64, of_all: u64, of_lane: u64, is_ahead| {
