@@ -4,6 +4,8 @@
 //! a small read waits for the next slice, at any window. Such a device is recognised because most of its reads take
 //! much less than the mean. The rate is measured between two reads that had to wait for a slice. While other reads
 //! come, streams ask for 31/32 of this rate.
+//!
+//! A device of which the kernel reads ahead looks the same, so no limit of it is measured until 10 s later.
 
 use core::time::Duration;
 
@@ -25,8 +27,8 @@ use crate::Constants;
 /// **What is inferred.** While other reads come, streams are limited to this rate, less a small part. The rate expires
 /// after a while, and is measured again without the limit, so that no limit follows from an earlier limit.
 ///
-/// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end); and to
-/// [`note_idle`](Self::note_idle) if a read has ended and no stream is queued.
+/// Report each read to [`begin`](Self::begin), [`begin_ahead`](Self::begin_ahead) or [`begin_other`](Self::begin_other),
+/// and to [`end`](Self::end); and to [`note_idle`](Self::note_idle) if a read has ended and no stream is queued.
 #[derive(Clone, Copy, Debug)]
 pub struct Spacing {
     constants: Constants,
@@ -43,6 +45,8 @@ pub struct Spacing {
     was_idle: bool,
     /// Other reads count as coming until this time.
     others_until: Duration,
+    /// The kernel may have read ahead until this time less `memory`.
+    ahead_until: Duration,
     /// The rate of streams, bytes per second, and the time at which it expires.
     rate: u64,
     until: Duration,
@@ -91,6 +95,7 @@ impl Spacing {
             asked: 0,
             was_idle: false,
             others_until: Duration::ZERO,
+            ahead_until: Duration::ZERO,
             rate: 0,
             until: Duration::ZERO,
             next: Duration::ZERO,
@@ -127,6 +132,13 @@ impl Spacing {
         self.others_until = now.saturating_add(self.constants.memory);
     }
 
+    /// Records that a stream continues while the kernel may read ahead. No limit is measured for the next
+    /// [`Constants::memory`]: reads of pages that the kernel has read ahead end at once, others wait for what it reads
+    /// ahead of other streams, and this looks like slices.
+    pub fn begin_ahead(&mut self, now: Duration) {
+        self.ahead_until = now.saturating_add(self.constants.memory);
+    }
+
     /// Records that no stream is queued, so streams ask for less than the device could deliver.
     pub const fn note_idle(&mut self) {
         self.was_idle = true;
@@ -148,7 +160,7 @@ impl Spacing {
         }
         let is_exact = passed < slices.saturating_mul(4) && !self.was_idle && !self.is_on(now);
         let is_of_streams = self.asked > 0;
-        if is_exact && is_of_streams && now < self.others_until {
+        if is_exact && is_of_streams && (self.ahead_until..self.others_until).contains(&now) {
             let rate = u128::from(self.asked) * 1_000_000_000 / passed.as_nanos();
             let rate = u64::try_from(rate).unwrap_or(u64::MAX);
             self.rate = rate - rate / spare;
@@ -238,6 +250,19 @@ mod tests {
         let (rate, until) = (spacing.rate, spacing.until);
         serve(&mut spacing, &mut now, 50, true);
         assert!(spacing.is_on(now) && (spacing.rate, spacing.until) == (rate, until));
+    }
+
+    #[test]
+    fn no_limit_is_measured_while_a_device_is_believed_to_be_fast() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::from_secs(1));
+        spacing.begin_ahead(now);
+        let until = now + Constants::DEFAULT.memory;
+        while now < until - MS * 100 {
+            serve(&mut spacing, &mut now, 1, true);
+            assert!(!spacing.is_on(now));
+        }
+        serve(&mut spacing, &mut now, 20, true);
+        assert!(spacing.is_on(now));
     }
 
     #[test]

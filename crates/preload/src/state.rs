@@ -601,10 +601,12 @@ impl LockedState {
         let most = if job.goes_on() && at >= first_end { pace.chunk() } else { BLOCK };
         let len = end.min(end_of(at, most)).saturating_sub(at).max(1);
         pace.begin(len, now);
-        if job.goes_on() {
-            spacing.begin(len, now);
-        } else {
+        if !job.goes_on() {
             spacing.begin_other(now);
+        } else if pace.lets_kernel_read_ahead() {
+            spacing.begin_ahead(now);
+        } else {
+            spacing.begin(len, now);
         }
         Chunk { files, sink: self.sink, file, offset: at, len, began_us: now_us }
     }

@@ -117,12 +117,13 @@ impl Devices {
         self.silences.judge(device, now, patience);
     }
 
-    /// Notes that a read of `bytes` begins.
-    pub(crate) fn begin(&self, device: Device, bytes: u64, wait: Wait, now: Time) {
+    /// Notes that a read of `bytes` begins. `is_ahead`: the kernel may read ahead.
+    pub(crate) fn begin(&self, device: Device, bytes: u64, wait: Wait, is_ahead: bool, now: Time) {
         let mut known = self.known();
         let spacing = known.entry(device);
         match wait {
             Wait::First => spacing.begin_other(since_start(now)),
+            Wait::Next if is_ahead => spacing.begin_ahead(since_start(now)),
             Wait::Next => spacing.begin(bytes, since_start(now)),
         }
     }

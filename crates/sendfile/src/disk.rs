@@ -459,8 +459,9 @@ impl Disk {
         let device = read.file.device();
         self.reads.begin(device, self.now);
         self.counts.begin(device);
-        self.devices.begin(device, read.len, read.wait, self.now);
         let pace = self.paces.entry(device).or_default();
+        let is_ahead = pace.lets_kernel_read_ahead();
+        self.devices.begin(device, read.len, read.wait, is_ahead, self.now);
         pace.begin(read.len, since_start(self.now));
         if alone {
             // Streams share the room of their device, so this is for few on a quick one.

@@ -71,7 +71,11 @@ impl Spaced {
 impl Judge for Spaced {
     fn begin(&mut self, bytes: u64, now: Duration) {
         self.pace.begin(bytes, now);
-        self.spacing.borrow_mut().begin(bytes, now);
+        if self.pace.lets_kernel_read_ahead() {
+            self.spacing.borrow_mut().begin_ahead(now);
+        } else {
+            self.spacing.borrow_mut().begin(bytes, now);
+        }
     }
     fn begin_small(&mut self, bytes: u64, now: Duration) {
         self.pace.begin(bytes, now);

@@ -233,14 +233,14 @@ fn a_stream_in_line_reads_when_the_pause_of_its_device_ends() {
     for slice in 0..20 {
         for read in 0..8 {
             let ms = slice * 250 + read;
-            disk.devices.begin(device, BLOCK, Wait::Next, at(ms));
-            disk.devices.begin(device, BLOCK, Wait::First, at(ms));
+            disk.devices.begin(device, BLOCK, Wait::Next, false, at(ms));
+            disk.devices.begin(device, BLOCK, Wait::First, false, at(ms));
             let took = if read == 0 { 240 } else { 1 };
             disk.devices.end(device, BLOCK, Duration::from_millis(took), false, at(ms));
         }
     }
     let now = at(5_000);
-    (0..32).for_each(|_| disk.devices.begin(device, BLOCK, Wait::Next, now));
+    (0..32).for_each(|_| disk.devices.begin(device, BLOCK, Wait::Next, false, now));
     ring.submit(Op::Timer(now), KEYS);
     next(&mut ring);
     disk.now = ring.now();
