@@ -435,7 +435,7 @@ impl Disk {
 
     fn submit_read(&mut self, ring: &mut Ring, op: Op, mut read: Read) -> Begun {
         let fills_cache = matches!(read.how, How::Splice | How::Keep);
-        let alone = fills_cache && read.readahead == Readahead::Far;
+        let alone = fills_cache && read.readahead == Readahead::Usual;
         let begun = Begun { len: read.len, alone, turn: read.turn };
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {

@@ -149,8 +149,9 @@ impl Inodes {
 pub(crate) enum Readahead {
     /// None: for slow disks, and for files that do not stay in the page cache.
     Off,
-    /// Twice the device's setting, so that a read waits half as often: for fast disks.
-    Far,
+    /// As far as the device is set up to: for fast disks. Small reads wait for all that the kernel reads ahead, so twice as
+    /// far (`POSIX_FADV_SEQUENTIAL`) doubles their time.
+    Usual,
 }
 
 /// The way in which residency is found on the file's file system.
@@ -334,7 +335,7 @@ impl File {
         }
         match readahead {
             Readahead::Off => ring.no_readahead(&self.fd),
-            Readahead::Far => ring.far_readahead(&self.fd),
+            Readahead::Usual => ring.usual_readahead(&self.fd),
         }
     }
 
@@ -588,7 +589,7 @@ impl File {
     /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel may
     /// also read any block behind it.
     pub(crate) fn begin_read(&self, range: &Range<u64>, readahead: Readahead) {
-        if readahead == Readahead::Far {
+        if readahead == Readahead::Usual {
             self.forget_from(range.start);
         }
         let mut reads = self.residency().reads.borrow_mut();
@@ -599,7 +600,7 @@ impl File {
 
     /// Notes that a read of ours has ended, and forgets earlier looks at its blocks.
     pub(crate) fn end_read(&self, range: &Range<u64>, readahead: Readahead) {
-        if readahead == Readahead::Far {
+        if readahead == Readahead::Usual {
             self.forget_from(range.start);
         }
         let Residency { reads, blocks, .. } = self.residency();

@@ -622,7 +622,7 @@ impl FileSource {
             let mut want = left.min(most - promise.offset % most);
             let trail = promise.trail(&mut self.trail, cx);
             let readahead = promise.readahead(cx.disk, trail.is_some());
-            if readahead == Readahead::Far && !promise.reads_ahead {
+            if readahead == Readahead::Usual && !promise.reads_ahead {
                 want = want.min(SHORT_BYTES);
             }
             want = cx.allowance.fit(promise.offset, promise.missing(cx.ring, want, now));
@@ -653,7 +653,7 @@ impl FileSource {
             self.reading += begun.len;
             cx.allowance.reads -= begun.len;
             self.turn = begun.turn;
-            promise.reads_ahead = readahead == Readahead::Far;
+            promise.reads_ahead = readahead == Readahead::Usual;
             promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
             promise.advance(begun.len);
         }
@@ -833,7 +833,7 @@ impl Promise {
         let is_long = self.reads_ahead || self.end - self.offset >= READAHEAD_BYTES_MIN;
         let may_stay = self.policy().caching != Caching::Never || leaves;
         if is_long && may_stay && disk.may_read_ahead(&self.file) {
-            Readahead::Far
+            Readahead::Usual
         } else {
             Readahead::Off
         }

@@ -228,13 +228,13 @@ impl Ring {
         }
     }
 
-    /// Have the kernel read twice as far ahead on a file as it is set up to
-    /// (`POSIX_FADV_SEQUENTIAL`). Answers at once: it is on the descriptor.
-    pub fn far_readahead(&self, file: &Fd) {
+    /// Have the kernel read ahead on a file as far as its device is set up to (`POSIX_FADV_NORMAL`). Returns at once: the
+    /// flag is on the descriptor.
+    pub fn usual_readahead(&self, file: &Fd) {
         file.set_random(false);
         match self.world() {
             Some(_) => {}
-            None => kernel::advise(file.os(), Advice::Sequential),
+            None => kernel::advise(file.os(), Advice::Normal),
         }
     }
 }
