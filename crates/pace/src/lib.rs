@@ -35,6 +35,11 @@
 //! round ends. After one fast round, a harmless window of 2 MiB is enough for readahead of new streams; after two fast
 //! rounds in a row, 1 MiB is enough ([`Constants::steady`]).
 //!
+//! After a round that lets the kernel read ahead, the window is at least [`Constants::window_ahead`]. On a device that
+//! other programs use, too, a program that asks for less gets less: the measured rate falls, with the rate the window,
+//! and then the rate again. A smaller window would not bound the wait of other reads, because the kernel reads ahead of
+//! all streams. `tests/shared.txt` has such devices.
+//!
 //! The depth limits only reads that continue a file. First reads of files, and reads of small files, are limited only
 //! by the program's slots. First reads are measured, too, and show the model when more bytes in flight would raise the
 //! power.

@@ -1,7 +1,7 @@
 //! Simulated disks: the model, the rule used before it, and the best fixed choices.
 //!
-//! The results are a text file, `tests/disks.txt`, so that a change of the model shows in review.
-//! `PACE_WRITE=1 cargo test -p samum-pace` writes it.
+//! The results are two text files, `tests/disks.txt` and `tests/shared.txt`, so that a change of the model shows in
+//! review. `PACE_WRITE=1 cargo test -p samum-pace` writes them.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -12,6 +12,8 @@
 
 #[path = "disks/disk.rs"]
 mod disk;
+#[path = "disks/files.rs"]
+mod files;
 #[path = "disks/judge.rs"]
 mod judge;
 #[path = "disks/load.rs"]
@@ -23,8 +25,9 @@ use core::time::Duration;
 use std::path::Path;
 use std::thread;
 
-use disk::{Access, Bucket, Model};
-use judge::{Bbr, Fixed, Judge, Readers, Source, Spaced};
+use disk::{Access, Bucket, Model, Mood};
+use files::{Readahead, Sent, send};
+use judge::{Bbr, Fixed, Judge, Readers, Source, Spaced, Threads};
 use load::{Load, Outcome, run};
 use pace::Constants;
 
@@ -43,8 +46,9 @@ const SSD: Model = Model {
     later: None,
     bucket: None,
     slice: None,
-    // The kernel's readahead with `read_ahead_kb` of 8,192 and `POSIX_FADV_SEQUENTIAL`.
-    readahead: 16 * MIB,
+    // The kernel's readahead with `read_ahead_kb` of 8,192.
+    readahead: 8 * MIB,
+    mood: Mood::Even,
 };
 
 const fn limit(name: &'static str, rate: u64) -> Model {
@@ -241,6 +245,7 @@ fn variants() -> Vec<(String, Constants)> {
         let (wait, round, memory) = (time(all.wait), time(all.round), time(all.memory));
         let (reads, readahead) = (scale(all.reads), scale(all.readahead));
         let (window_first, proof) = (scale(all.window_first), scale(all.proof));
+        let (ahead, window_ahead) = (scale(all.ahead), scale(all.window_ahead));
         let (slices, spare) = (time(all.slices), scale(all.spare));
         let steady = scale(all.steady);
         let quick = if half { all.quick / 2 } else { all.quick * 2 };
@@ -256,6 +261,8 @@ fn variants() -> Vec<(String, Constants)> {
             (format!("{word} readahead"), Constants { readahead, ..all }),
             (format!("{word} steady"), Constants { steady, ..all }),
             (format!("{word} proof"), Constants { proof, ..all }),
+            (format!("{word} ahead"), Constants { ahead, ..all }),
+            (format!("{word} window_ahead"), Constants { window_ahead, ..all }),
             (format!("{word} quick"), Constants { quick, ..all }),
             (format!("{word} slices"), Constants { slices, ..all }),
             (format!("{word} spare"), Constants { spare, ..all }),
@@ -269,6 +276,8 @@ fn variants() -> Vec<(String, Constants)> {
         ("no steady".to_owned(), Constants { steady: 1, ..all }),
         ("no reads".to_owned(), Constants { reads: 0, ..all }),
         ("no proof".to_owned(), Constants { proof: u64::MAX, ..all }),
+        ("no ahead".to_owned(), Constants { ahead: 0, ..all }),
+        ("no window_ahead".to_owned(), Constants { window_ahead: 0, ..all }),
         ("no quick".to_owned(), Constants { quick: 1, ..all }),
         ("no spare".to_owned(), Constants { spare: u64::MAX, ..all }),
     ]);
@@ -310,12 +319,147 @@ fn the_model_on_simulated_disks() {
         means(&fixed, &judges, &of),
         slices(&judges[before - 2..], &of[before - 2..]),
     );
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/disks.txt");
-    if std::env::var_os("PACE_WRITE").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "PACE_WRITE=1 writes it");
-    // Streams wait in one queue, so no stream is overtaken often.
+    compare("tests/disks.txt", &text);
+    // Streams wait in one queue, so no stream is overtaken often. Streams of several workers are not overtaken often
+    // either: no worker believes that a device is slow because the others read much from it.
     let turns = of[3].iter().map(|it| it.turns).fold(0.0, f64::max);
     assert!(turns < 8.0, "{turns}");
+}
+
+/// A disk that serves 16 parts at a time, and its mood in each round.
+#[derive(Clone, Copy)]
+struct Shared {
+    name: &'static str,
+    link: u64,
+    mood: fn(u32) -> Mood,
+}
+
+/// From then on another program no longer uses a disk.
+const ALWAYS: Duration = Duration::from_secs(900);
+
+const SHARED: [Shared; 8] = [
+    Shared { name: "2 GB/s", link: 2_000 * MB, mood: |_| Mood::Even },
+    Shared { name: "2 GB/s, waves", link: 2_000 * MB, mood: |_| Mood::Waves },
+    Shared {
+        name: "2 GB/s beside 4 MiB",
+        link: 2_000 * MB,
+        mood: |_| Mood::Busy(us(0), ALWAYS, 16),
+    },
+    Shared {
+        name: "2 GB/s, 16 MiB for 0.3 s",
+        link: 2_000 * MB,
+        mood: |_| Mood::Busy(us(100_000), us(400_000), 64),
+    },
+    Shared {
+        name: "2 GB/s, 16 MiB in turns",
+        link: 2_000 * MB,
+        mood: |round| match round % 2 {
+            0 => Mood::Busy(us(0), ALWAYS, 64),
+            _ => Mood::Even,
+        },
+    },
+    Shared { name: "1 GB/s, waves", link: 1_000 * MB, mood: |_| Mood::Waves },
+    Shared {
+        name: "1 GB/s beside 4 MiB",
+        link: 1_000 * MB,
+        mood: |_| Mood::Busy(us(0), ALWAYS, 16),
+    },
+    Shared {
+        name: "1 GB/s, 16 MiB for 0.3 s",
+        link: 1_000 * MB,
+        mood: |_| Mood::Busy(us(100_000), us(400_000), 64),
+    },
+];
+
+/// Eight rounds of downloads, with pauses between them.
+fn rounds(shared: Shared, judge: &mut dyn Judge, readahead: Readahead, seed: u64) -> Vec<Sent> {
+    // Within some of the pauses the pace forgets.
+    let pause = Duration::from_millis(if seed.is_multiple_of(2) { 300 } else { 3_000 });
+    let mut begin = pause;
+    let round = |round: u32| {
+        let mood = (shared.mood)(round);
+        let model =
+            Model { units: 16, access: Access::Fixed(us(150)), link: shared.link, mood, ..SSD };
+        let seed = seed * 100 + u64::from(round);
+        let sent = send(model, judge, readahead, seed, begin);
+        begin += sent.took + pause;
+        sent
+    };
+    (0..8).map(round).collect()
+}
+
+/// The rounds of 16 seeds, each with the judge of a worker that has just started.
+fn all_rounds<J: Judge>(shared: Shared, judge: impl Fn() -> J, readahead: Readahead) -> Vec<Sent> {
+    (1..=16).flat_map(|seed| rounds(shared, &mut judge(), readahead, seed)).collect()
+}
+
+/// Right after its start, too, a worker gets as much of a disk that others use as the threads of another server, which
+/// ask for all that they can.
+#[test]
+fn downloads_get_their_share_of_a_disk_that_others_use() {
+    let mut text = String::from(
+        "200 cold files of 5 MiB at once, 16 times 8 rounds (tests/disks.rs), with the model, and with 32 threads that each\n\
+         send 2 MiB of a file at a time. MB/s: the median of the rounds and the least. The ratio of the rates of the same\n\
+         rounds: the median, the least, and the least of the first rounds after the start. The time in ms within which 99 of\n\
+         100 small files came with the model: the median. (With threads they also wait for a thread, which is not simulated.)\n\n\
+         disk                            pace        threads             ratio         small\n",
+    );
+    let nginx = Readahead { first: 64 * 1024, most: SSD.readahead };
+    let samum = Readahead { first: 4096, ..nginx };
+    let theirs = SHARED.map(|shared| all_rounds(shared, || Threads, nginx));
+    let ours_of = |constants: Constants| {
+        SHARED.map(|shared| all_rounds(shared, || Spaced::new(constants), samum))
+    };
+    let ratios = |ours: &[Sent], theirs: &[Sent]| -> Vec<f64> {
+        ours.iter().zip(theirs).map(|(ours, theirs)| ours.rate / theirs.rate).collect()
+    };
+    for ((shared, ours), theirs) in SHARED.iter().zip(ours_of(Constants::DEFAULT)).zip(&theirs) {
+        write!(text, "{:26}", shared.name).unwrap();
+        for all in [&ours, theirs] {
+            let (rate, least) = median_and_least(all.iter().map(|sent| sent.rate / 1e6).collect());
+            write!(text, "{rate:8.0}{least:6.0}").unwrap();
+        }
+        let (wait, _) = median_and_least(ours.iter().map(|sent| ms(sent.p99)).collect());
+        let ratios = ratios(&ours, theirs);
+        let (_, first) = median_and_least(ratios.iter().copied().step_by(8).collect());
+        let (ratio, least) = median_and_least(ratios);
+        writeln!(text, "{ratio:10.2}{least:6.2}{first:6.2}{wait:10.0}").unwrap();
+        assert!(ratio >= 0.9 && least >= 0.75 && first >= 0.85, "{text}");
+    }
+    text.push_str(
+        "\nThe ratio on these disks, in this order, with other constants: the median, the least\n",
+    );
+    let all = Constants::DEFAULT;
+    for (name, constants) in [
+        ("pace", all),
+        ("no window_ahead", Constants { window_ahead: 0, ..all }),
+        ("half window_ahead", Constants { window_ahead: all.window_ahead / 2, ..all }),
+        ("no ahead", Constants { ahead: 0, ..all }),
+        ("half ahead", Constants { ahead: all.ahead / 2, ..all }),
+        ("no steady", Constants { steady: 1, ..all }),
+        ("no end of memory", Constants { memory: Duration::MAX / 2, ..all }),
+    ] {
+        write!(text, "{name:18}").unwrap();
+        for (ours, theirs) in ours_of(constants).iter().zip(&theirs) {
+            let (ratio, least) = median_and_least(ratios(ours, theirs));
+            write!(text, "{ratio:7.2}{least:5.2}").unwrap();
+        }
+        text.push('\n');
+    }
+    compare("tests/shared.txt", &text);
+}
+
+fn median_and_least(mut all: Vec<f64>) -> (f64, f64) {
+    all.sort_unstable_by(f64::total_cmp);
+    (all[all.len() / 2], all[0])
+}
+
+/// Compares a text with a file of this crate, or writes the file.
+fn compare(path: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("PACE_WRITE").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(before, text, "PACE_WRITE=1 writes it");
 }

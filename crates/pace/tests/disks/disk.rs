@@ -54,6 +54,17 @@ pub(crate) struct Model {
     pub(crate) slice: Option<u64>,
     /// Bytes that the kernel's readahead keeps in flight for a stream.
     pub(crate) readahead: u64,
+    pub(crate) mood: Mood,
+}
+
+/// What changes the speed of a disk while it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mood {
+    Even,
+    /// Three times the time for each part, for 0.2 s, at random: a fourth of the time.
+    Waves,
+    /// Another program reads or writes from `.0` to `.1`, and keeps `.2` parts in flight.
+    Busy(Duration, Duration, usize),
 }
 
 /// `throtl_slice` of the kernel (block/blk-throttle.c).
@@ -76,6 +87,7 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Disk {
     model: Model,
+    begin: Duration,
     random: Random,
     waiting: VecDeque<Part>,
     /// The end time and the read of each part in service.
@@ -90,22 +102,35 @@ pub(crate) struct Disk {
     credit_at: Duration,
     /// The slice in which the last part passed, and the bytes that passed in the slice.
     slice: (u32, u64),
+    /// The beginning of the last wave that has begun, or of the next one.
+    wave: Duration,
+    /// The parts of the other program that are in flight.
+    others: usize,
 }
 
+/// The reads of the other program.
+const OTHERS: usize = usize::MAX;
+/// The time for which a disk is slow.
+const WAVE: Duration = Duration::from_millis(200);
+
 impl Disk {
-    pub(crate) fn new(model: Model, seed: u64) -> Self {
+    /// A disk that is there from `begin` on; the times of its model count from then on.
+    pub(crate) fn new(model: Model, seed: u64, begin: Duration) -> Self {
         Self {
             model,
+            begin,
             random: Random::new(seed),
             waiting: VecDeque::new(),
             served: BinaryHeap::new(),
             left: Vec::new(),
             head: 0,
             batch: 0,
-            link_free: Duration::ZERO,
+            link_free: begin,
             credit: model.bucket.map_or(0, |bucket| bucket.credit),
-            credit_at: Duration::ZERO,
+            credit_at: begin,
             slice: (0, 0),
+            wave: begin,
+            others: 0,
         }
     }
 
@@ -122,6 +147,26 @@ impl Disk {
         read
     }
 
+    /// Puts the parts of the other program into the queue.
+    fn crowd(&mut self, now: Duration) {
+        let Mood::Busy(from, to, most) = self.model.mood else { return };
+        while (from..to).contains(&(now - self.begin)) && self.others < most {
+            self.others += 1;
+            self.waiting.push_back(Part { read: OTHERS, offset: 0, bytes: PART });
+        }
+    }
+
+    /// The factor by which the disk is slow.
+    fn slowness(&mut self, now: Duration) -> u32 {
+        if !matches!(self.model.mood, Mood::Waves) {
+            return 1;
+        }
+        while now >= self.wave + WAVE {
+            self.wave += WAVE + Duration::from_nanos(self.random.below(6 * WAVE.as_nanos() as u64));
+        }
+        if now >= self.wave { 3 } else { 1 }
+    }
+
     /// The time at which the next part ends.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.served.peek().map(|Reverse((at, _))| *at)
@@ -130,12 +175,17 @@ impl Disk {
     /// Ends the next part; returns its read if the part was the read's last.
     pub(crate) fn step(&mut self) -> Option<usize> {
         let Reverse((now, read)) = self.served.pop()?;
+        self.others -= usize::from(read == OTHERS);
         self.serve(now);
+        if read == OTHERS {
+            return None;
+        }
         self.left[read] -= 1;
         (self.left[read] == 0).then_some(read)
     }
 
     fn serve(&mut self, now: Duration) {
+        self.crowd(now);
         while self.served.len() < self.model.units && !self.waiting.is_empty() {
             let index = self.choose();
             let part = self.waiting.remove(index).expect("one of those that wait");
@@ -167,13 +217,14 @@ impl Disk {
         };
         self.head = part.offset + part.bytes;
         let now = self.model.slice.map_or(now, |most| now.max(self.pass_slice(part, now, most)));
-        let start = (now + access).max(self.link_free);
+        let slowness = self.slowness(now);
+        let start = (now + access * slowness).max(self.link_free);
         let link = self
             .model
             .later
-            .filter(|(at, _)| start >= *at)
+            .filter(|(at, _)| start - self.begin >= *at)
             .map_or(self.model.link, |(_, link)| link);
-        let mut end = start + time_of(part.bytes, link);
+        let mut end = start + time_of(part.bytes, link) * slowness;
         if let Some(Bucket { rate, credit }) = self.model.bucket {
             let passed = start.saturating_sub(self.credit_at).as_secs_f64();
             let now = (self.credit + (passed * rate as f64) as u64).min(credit);

@@ -32,6 +32,10 @@ pub(crate) trait Judge {
         None
     }
     fn reads_far(&self, stream: usize) -> bool;
+    /// True if a stream may begin a read.
+    fn has_room(&self, _now: Duration) -> bool {
+        true
+    }
 }
 
 /// The same for all disks.
@@ -61,6 +65,11 @@ pub(crate) struct Spaced {
 }
 
 impl Spaced {
+    pub(crate) fn new(constants: Constants) -> Self {
+        let spacing = Rc::new(RefCell::new(Spacing::with(constants)));
+        Self { pace: Pace::with(constants), spacing }
+    }
+
     pub(crate) fn workers(constants: Constants, count: usize) -> Vec<Box<dyn Judge>> {
         let spacing = Rc::new(RefCell::new(Spacing::with(constants)));
         let judge = || Self { pace: Pace::with(constants), spacing: Rc::clone(&spacing) };
@@ -100,6 +109,25 @@ impl Judge for Spaced {
     }
     fn reads_far(&self, _: usize) -> bool {
         self.pace.lets_kernel_read_ahead()
+    }
+    fn has_room(&self, now: Duration) -> bool {
+        self.pace.has_room(now)
+    }
+}
+
+/// The threads of nginx: each sends up to 2 MiB of a file, and the kernel always reads ahead.
+pub(crate) struct Threads;
+
+impl Judge for Threads {
+    fn end(&mut self, _: Ended, _: Duration) {}
+    fn chunk(&self, _: usize) -> u64 {
+        2 * 1024 * 1024
+    }
+    fn depth(&self) -> u64 {
+        32
+    }
+    fn reads_far(&self, _: usize) -> bool {
+        true
     }
 }
 

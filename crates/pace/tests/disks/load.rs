@@ -88,7 +88,7 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
         streams.push(Stream { at, end: at + load.file, in_flight: 0, in_line: Some(0) });
         workers[index % load.workers].first.push_back(index);
     }
-    let disk = Disk::new(model, seed);
+    let disk = Disk::new(model, seed, Duration::ZERO);
     let now = Duration::ZERO;
     let mut run = Run {
         model,
