@@ -258,17 +258,23 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str, kept: &[Table]) -> Re
         let mut costs = <[Cost; 2]>::default();
         for (driver, cost) in DRIVERS.iter().zip(&mut costs).take(line.drivers()) {
             let host = Host { origin: Some(files.address()), network, ..host(&site, cpu) };
-            let server = start(line, driver, host)?;
-            if table.made_with.is_empty() {
-                table.made_with = made_with(&server)?;
-            }
             let requests = line.pipelined * line.connections;
-            let kept = table::comparable(kept, &table);
-            let is_known = |count: &Count| {
-                let cost = cost_of(count, requests);
-                kept.is_some_and(|kept| table::agrees(kept, line.name, driver, &cost))
-            };
-            let counts = count(line, &server, &site, is_known)?;
+            let mut counts = Vec::new();
+            for _ in 0..SERVERS_MAX {
+                let server = start(line, driver, host)?;
+                if table.made_with.is_empty() {
+                    table.made_with = made_with(&server)?;
+                }
+                let kept = table::comparable(kept, &table);
+                let is_known = |count: &Count| {
+                    let cost = cost_of(count, requests);
+                    kept.is_some_and(|kept| table::agrees(kept, line.name, driver, &cost))
+                };
+                counts.extend(count(line, &server, &site, is_known)?);
+                if kept.is_none() || counts.iter().any(is_known) {
+                    break;
+                }
+            }
             tell(line, driver, &counts);
             *cost = least(&counts, requests);
         }
@@ -494,6 +500,10 @@ impl RequestKind {
 
 /// Requests of a kind, of which the cheapest counts.
 const REQUESTS: usize = 7;
+
+/// Servers that are counted for a line that is not what it was. A call that is stepped can seem so long to a server that it
+/// takes another way for a minute (`content/src/loader.rs`).
+const SERVERS_MAX: usize = 2;
 
 /// The number of requests on the own stack: its timers often run beside a request, because a stepped one takes long.
 const REQUESTS_ON_OWN_STACK: usize = 20;
