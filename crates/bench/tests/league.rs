@@ -93,7 +93,7 @@ fn warm_has_every_server_or_says_why_not() {
         assert_eq!((row.value, &row.unit[..]), (1.0, "1"));
     }
     let summary = fs::read_to_string(out.join("summary.md")).unwrap();
-    let title = "128 bytes, closed loop over 64 connections; the client discards what comes, in the kernel:";
+    let title = "128 bytes, closed loop over 64 connections; the load generator discards the bytes that it receives, in the kernel:";
     assert!(summary.contains(title), "{summary}");
     // The version of the measured samum.
     let meta: Value =

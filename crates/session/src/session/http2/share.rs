@@ -93,7 +93,7 @@ impl Work {
 
     /// The resident bytes that a lane may copy in its turn, if it frames `frame` bytes at once.
     fn copies(&self, frame: u64) -> u64 {
-        let left = COPIED_BYTES_MAX - self.counted.files.copied;
+        let left = COPIED_BYTES_MAX.saturating_sub(self.counted.files.copied);
         left.max(frame)
     }
 
@@ -121,7 +121,7 @@ impl Work {
                 return 0;
             }
             let here = in_flight(is_ahead);
-            room_of_device(most, of_all - of_lane - here, here + own)
+            room_of_device(most, (of_all - of_lane).saturating_sub(here), here + own)
         };
         let read = room(READ_BYTES_MAX, all.read, lane.counted.files.read, false);
         let most = HELD_BYTES_MAX.saturating_sub(self.counted.held);
