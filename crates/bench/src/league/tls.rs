@@ -281,7 +281,10 @@ fn table(recorder: &mut Recorder<'_>, rounds: &Rounds, names: &[&str], round: &R
         let mut row =
             vec![(*name).to_owned(), rounds.cell(name, &cpu, |ns| format!("{:.2}", ns / 1e3))];
         row.extend(compared_to.iter().map(|(other, _)| rounds.ratio(name, other, &cpu)));
-        row.push(rounds.cell(name, &rate, |rate| format!("{rate:.3}")));
+        row.push(rounds.cell(name, &rate, |rate| match rate {
+            ..10.0 => format!("{rate:.2}"),
+            _ => format!("{rate:.0}"),
+        }));
         row
     });
     let head = ["server", "CPU, µs", compared_to[0].1, compared_to[1].1, "per second"];
