@@ -206,7 +206,7 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Until the first test has made many files; the second has not begun then.
+    // The first test makes many files. The second one has not begun while there are only so few.
     let files = || {
         let dirs = fs::read_dir(&temp).unwrap().filter_map(Result::ok);
         dirs.filter_map(|dir| fs::read_dir(dir.path()).ok()).map(Iterator::count).sum::<usize>()

@@ -410,58 +410,50 @@ fn steady_has_seconds_and_a_safe_load_or_says_why_not() {
     assert!(summary.contains("SURGE (Barford and Crovella 1998"), "{summary}");
 }
 
-#[test]
-fn tls_is_measured_or_says_why_not() {
+/// Runs a test of TLS with these servers. Each work has figures of at least `count` servers, or a server says why not.
+fn measures_works(test: &str, servers: &str, count: usize, works: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let args = ["league", "tls", "--quick", "--servers", "samum-tls,nginx-tls", "--out"];
-    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
+    let args = ["league", test, "--quick", "--servers", servers, "--out", out.to_str().unwrap()];
+    let output = bench(&args);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
         crate::reasons::accept(system, why);
     }
-    for work in [
-        "1.00 KiB over kept connections",
-        "64.0 KiB over kept connections",
-        "1.00 MiB over kept connections",
-        "1.00 KiB over HTTP/2, 10 streams",
-        "full handshakes",
-        "resumed handshakes",
-    ] {
+    for work in works {
         for what in ["CPU", "per second"] {
             let name = format!("{what}, {work}");
             let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
-            assert!(found.len() + skipped.len() >= 2, "{name}: {rows:?}");
+            assert!(found.len() + skipped.len() >= count, "{name}: {rows:?}");
             assert!(found.iter().all(|row| row.value > 0.0 && row.value.is_finite()), "{found:?}");
         }
     }
 }
 
 #[test]
+fn tls_is_measured_or_says_why_not() {
+    let works = [
+        "1.00 KiB over kept connections",
+        "64.0 KiB over kept connections",
+        "1.00 MiB over kept connections",
+        "1.00 KiB over HTTP/2, 10 streams",
+        "full handshakes",
+        "resumed handshakes",
+    ];
+    measures_works("tls", "samum-tls,nginx-tls", 2, &works);
+}
+
+#[test]
 fn proxies_to_tls_are_measured_or_say_why_not() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("run");
-    let servers = "samum-tls-out,nginx-tls-out,haproxy-tls-out,samum-tls-both,nginx-tls-both,haproxy-tls-both";
-    let args = ["league", "proxied-tls", "--quick", "--servers", servers, "--out"];
-    let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (rows, skipped) = read(&out);
-    for (system, why) in &skipped {
-        crate::reasons::accept(system, why);
-    }
-    for work in [
+    let proxies = ["samum", "nginx", "haproxy"];
+    let servers = proxies.map(|proxy| format!("{proxy}-tls-out,{proxy}-tls-both")).join(",");
+    let works = [
         "1.00 KiB over kept connections without TLS",
         "1.00 KiB over kept connections",
         "downloads of 8.00 MiB",
-    ] {
-        for what in ["CPU", "per second"] {
-            let name = format!("{what}, {work}");
-            let found: Vec<_> = rows.iter().filter(|row| row.series == name).collect();
-            assert!(found.len() + skipped.len() >= 3, "{name}: {rows:?}");
-            assert!(found.iter().all(|row| row.value > 0.0 && row.value.is_finite()), "{found:?}");
-        }
-    }
+    ];
+    measures_works("proxied-tls", &servers, 3, &works);
 }
 
 #[test]

@@ -292,7 +292,7 @@ impl Producer for OutputProducer {
         {
             match waiting {
                 Waiting::Piece(mut piece) => {
-                    // What a client that has little room does not take now still counts here, so that no more comes.
+                    // The client takes only a part. The rest counts here, so the upstream is asked for no more.
                     if output.is_shared && piece.is_memory() && piece.len() > room - made {
                         let first = piece.split_to(room - made);
                         output.waiting.push_front(Waiting::Piece(piece));

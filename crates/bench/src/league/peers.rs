@@ -99,30 +99,14 @@ impl Peer {
             ORIGIN_TLS => {
                 ("nginx -c {conf}", NGINX_TLS.replace("TLSv1.2 TLSv1.3", ONE_SUITE), &["-v"])
             }
-            "samum-tls-out" => (SAMUM_PROXY, SAMUM_TO_TLS.replace("{tls}", " }]"), &["--version"]),
-            "samum-tls-both" => {
-                (SAMUM_PROXY, SAMUM_TO_TLS.replace("{tls}", SAMUM_KEY_PAIR), &["--version"])
-            }
-            "nginx-tls-out" => ("nginx -c {conf}", NGINX_TO_TLS.replace("{tls}", ""), &["-v"]),
-            "nginx-tls-both" => ("nginx -c {conf}", NGINX_TO_TLS.replace("{tls}", "ssl "), &["-v"]),
-            "haproxy-tls-out" => {
-                ("haproxy -db -f {conf}", HAPROXY_TO_TLS.replace("{tls}", ""), &["-v"])
-            }
-            "haproxy-tls-both" => (
-                "haproxy -db -f {conf}",
-                HAPROXY_TO_TLS.replace("{tls}", " ssl crt {root}/both.pem"),
-                &["-v"],
-            ),
-            "caddy-tls-out" => (
-                CADDY_COMMAND,
-                CADDY_TO_TLS.replace("{scheme}", "http").replace("{tls}", ""),
-                &["version"],
-            ),
-            "caddy-tls-both" => (
-                CADDY_COMMAND,
-                CADDY_TO_TLS.replace("{scheme}", "https").replace("{tls}", CADDY_KEY_PAIR),
-                &["version"],
-            ),
+            "samum-tls-out" => (SAMUM_PROXY, to_tls("samum", false), &["--version"]),
+            "samum-tls-both" => (SAMUM_PROXY, to_tls("samum", true), &["--version"]),
+            "nginx-tls-out" => ("nginx -c {conf}", to_tls("nginx", false), &["-v"]),
+            "nginx-tls-both" => ("nginx -c {conf}", to_tls("nginx", true), &["-v"]),
+            "haproxy-tls-out" => ("haproxy -db -f {conf}", to_tls("haproxy", false), &["-v"]),
+            "haproxy-tls-both" => ("haproxy -db -f {conf}", to_tls("haproxy", true), &["-v"]),
+            "caddy-tls-out" => (CADDY_COMMAND, to_tls("caddy", false), &["version"]),
+            "caddy-tls-both" => (CADDY_COMMAND, to_tls("caddy", true), &["version"]),
             "nsd" => ("nsd -d -c {conf}", NSD.to_owned(), &["-v"]),
             "dns-own" => (DNS_OWN, String::new(), &[]),
             _ => {
@@ -504,7 +488,7 @@ http {
 }
 ";
 
-/// What the origin of proxies has in place of the versions of TLS: a suite that all proxies then use.
+/// The origin of proxies has this in place of the versions of TLS. So all proxies use one suite with it.
 const ONE_SUITE: &str = "TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256";
 
 const H2O_TLS: &str = "\
@@ -579,72 +563,63 @@ pm.status_path = /status
 pm.status_listen = {ip}:{port}
 ";
 
-const SAMUM_TO_TLS: &str = "\
-[[site]]
-listen = [{ address = \"{ip}:{port}\"{tls}
+/// The line of samum's proxy that verifies an upstream over TLS.
+const SAMUM_VERIFIES: &str =
+    "upstream-tls = { ca = \"{root}/certificate.pem\", name = \"localhost\" }\n";
+/// A listener of samum with TLS.
+const SAMUM_SECURE: &str = "listen = [{ address = \"{ip}:{port}\", tls = true }]
+tls = { certificate = \"{root}/certificate.pem\", key = \"{root}/key.pem\" }";
 
-[[site.route]]
-path = \"/\"
-proxy = [\"https://{origin}\"]
-upstream-tls = { ca = \"{root}/certificate.pem\", name = \"localhost\" }
-";
-
-const SAMUM_KEY_PAIR: &str =
-    ", tls = true }]\ntls = { certificate = \"{root}/certificate.pem\", key = \"{root}/key.pem\" }";
-
-const NGINX_TO_TLS: &str = "\
-worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
-worker_rlimit_nofile 20000;
-events { worker_connections 16000; multi_accept on; }
-http {
-  access_log off; server_tokens off;
-  keepalive_requests 1000000000; keepalive_timeout 600;
-  proxy_temp_path {dir}/proxy_temp;
+/// The lines of nginx' proxy that verify an upstream over TLS, and its own certificate.
+const NGINX_VERIFIES: &str = "\
   ssl_certificate {root}/certificate.pem; ssl_certificate_key {root}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
   proxy_ssl_protocols TLSv1.3; proxy_ssl_verify on; proxy_ssl_trusted_certificate {root}/certificate.pem;
   proxy_ssl_name localhost; proxy_ssl_server_name on;
-  upstream origin { server {origin}; keepalive 128; keepalive_requests 1000000000; }
-  server {
-    listen {ip}:{port} {tls}backlog=4096;
-    location / { proxy_pass https://origin; proxy_http_version 1.1; proxy_set_header Connection \"\"; }
-  }
-}
-";
+  upstream origin";
 
-const HAPROXY_TO_TLS: &str = "\
-global
-  nbthread 1
-  maxconn 4000
-defaults
-  mode http
-  timeout connect 5s
-  timeout client 600s
-  timeout server 600s
-frontend clients
-  bind {ip}:{port}{tls} backlog 4096
-  default_backend servers
-backend servers
-  http-reuse always
-  server origin {origin} ssl verify required ca-file {root}/certificate.pem sni str(localhost)
-";
+/// The words of HAProxy that verify an upstream over TLS.
+const HAPROXY_VERIFIES: &str =
+    "{origin} ssl verify required ca-file {root}/certificate.pem sni str(localhost)";
 
-const CADDY_TO_TLS: &str = "\
-{
- admin off
- auto_https off
-}
-{scheme}://:{port} {
- bind {ip}{tls}
- reverse_proxy https://{origin} {
+/// The upstream over TLS of Caddy's proxy.
+const CADDY_VERIFIES: &str = "reverse_proxy https://{origin} {
   transport http {
    tls_trusted_ca_certs {root}/certificate.pem
    tls_server_name localhost
   }
- }
-}
-";
+ }";
+/// A listener of Caddy with TLS.
+const CADDY_SECURE: &str =
+    "https://:{port} {\n bind {ip}\n tls {root}/certificate.pem {root}/key.pem";
 
-const CADDY_KEY_PAIR: &str = "\n tls {root}/certificate.pem {root}/key.pem";
+/// The configuration of a proxy whose upstream speaks TLS, and clients, too, if `is_secure`. It is that of the plain proxy,
+/// of which some words are replaced.
+fn to_tls(proxy: &str, is_secure: bool) -> String {
+    let (plain, upstream, listener) = match proxy {
+        "samum" => (
+            SAMUM_PROXY_CONFIGURATION.to_owned() + SAMUM_VERIFIES,
+            ("http://{origin}", "https://{origin}"),
+            ("listen = [\"{ip}:{port}\"]", SAMUM_SECURE),
+        ),
+        "nginx" => (
+            NGINX_PROXY.replace("  upstream origin", NGINX_VERIFIES),
+            ("http://origin", "https://origin"),
+            ("{port} ", "{port} ssl "),
+        ),
+        "haproxy" => (
+            HAPROXY.replace("{splice}", ""),
+            ("{origin}", HAPROXY_VERIFIES),
+            ("{port} ", "{port} ssl crt {root}/both.pem "),
+        ),
+        _ => (
+            CADDY_PROXY.to_owned(),
+            ("reverse_proxy {origin}", CADDY_VERIFIES),
+            ("http://{ip}:{port} {", CADDY_SECURE),
+        ),
+    };
+    let to_upstream = plain.replace(upstream.0, upstream.1);
+    if is_secure { to_upstream.replace(listener.0, listener.1) } else { to_upstream }
+}
 
 const SAMUM_FASTCGI: &str = "\
 [[site]]
@@ -846,8 +821,6 @@ mod tests {
                 "{samum}",
                 "{origin}",
                 "{splice}",
-                "{tls}",
-                "{scheme}",
             ] {
                 assert!(!all.contains(key), "{name}: {key} in {all}");
             }

@@ -57,7 +57,7 @@ pub(crate) struct Model {
     pub(crate) mood: Mood,
 }
 
-/// What changes the speed of a disk while it is read.
+/// A disk changes its speed in this way while it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mood {
     Even,

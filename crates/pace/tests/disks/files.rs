@@ -22,7 +22,7 @@ const FIRST: u64 = 256 * 1024;
 const SMALL: u64 = 16 * 1024;
 const SMALL_EVERY: Duration = Duration::from_millis(5);
 
-/// How the kernel reads ahead (`get_init_ra_size` and `get_next_ra_size` in mm/readahead.c).
+/// The kernel reads ahead by these rules (`get_init_ra_size` and `get_next_ra_size` in mm/readahead.c).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readahead {
     /// The bytes of the first read.
@@ -64,7 +64,7 @@ struct File {
     alone: Option<Read>,
 }
 
-/// What is in flight at the disk.
+/// The bytes and reads that are in flight at the disk.
 #[derive(Clone, Copy, Debug)]
 enum Flight {
     Read(Read),

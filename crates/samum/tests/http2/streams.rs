@@ -276,20 +276,25 @@ fn a_listener_without_http2_refuses_it() {
     });
 }
 
+/// A server whose clients may ask three times, and then once in an hour.
+fn serve_three(tree: &Tree, driver: &str) -> Server {
+    let root = tree.path().display().to_string();
+    serve_config(
+        tree,
+        &format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\n\
+             [[site.route]]\nfiles = '{root}/www'\nlimits = {{ requests-per-ip = '1/h burst 3' }}\n"
+        ),
+    )
+}
+
 /// The address rules and the limits of a route hold for each stream.
 #[test]
 fn limits_count_each_stream() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("www/a.txt", "a file");
-        let root = tree.path().display().to_string();
-        let server: Server = serve_config(
-            &tree,
-            &format!(
-                "[server]\nthreads = 1\ndriver = '{driver}'\n\
-                 [[site]]\nlisten = ['127.0.0.1:0']\n\
-                 [[site.route]]\nfiles = '{root}/www'\nlimits = {{ requests-per-ip = '1/min burst 3' }}\n"
-            ),
-        );
+        let server = serve_three(&tree, driver);
         let mut client = connect(&server);
         let streams: Vec<_> = (0..6).map(|_| client.get("/a.txt").unwrap()).collect();
         let statuses: Vec<_> =
@@ -304,15 +309,7 @@ fn limits_count_each_stream() {
 fn limits_count_requests_whose_bodies_nothing_takes() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("www/a.txt", "a file");
-        let root = tree.path().display().to_string();
-        let server: Server = serve_config(
-            &tree,
-            &format!(
-                "[server]\nthreads = 1\ndriver = '{driver}'\n\
-                 [[site]]\nlisten = ['127.0.0.1:0']\n\
-                 [[site.route]]\nfiles = '{root}/www'\nlimits = {{ requests-per-ip = '1/h burst 3' }}\n"
-            ),
-        );
+        let server = serve_three(&tree, driver);
         let mut client = connect(&server);
         let statuses: Vec<_> = (0..6)
             .map(|_| {

@@ -84,7 +84,7 @@ pub(in crate::session) use work::Work;
 
 /// The time that a silent client may take to close after the last frame, as with HTTP/1.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long the server waits for the client's answer to the PING behind the first GOAWAY. Without an answer, the final
+/// The time for which the server waits for the client's answer to the PING behind the first GOAWAY. Without an answer, the final
 /// GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time after which an idle connection gives back memory that it does not need. Most clients ask again before.

@@ -64,7 +64,7 @@ impl Exchange {
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
             () if self.has_its_turn() => most,
-            // What came with the head has to leave first. Otherwise a content has that and a buffer.
+            // The bytes that came with the head have to leave first. Otherwise the content would keep them and a buffer.
             () if self.is_beside_others() && self.reception.method.is_pulled() && !has_buffer => {
                 most.min(SHARED_BYTES as u64 / 2)
             }

@@ -48,7 +48,7 @@ pub(super) struct Lane {
     pub(super) was_late: bool,
     /// Memory of the lane and bytes of files that are counted for the connection.
     pub(super) counted: Counted,
-    /// Where its reads count.
+    /// The bound for which its reads count.
     pub(super) reading: Reading,
     /// True if the bytes of the response are paced.
     pub(super) is_paced: bool,

@@ -32,7 +32,7 @@ pub(super) struct FileBytes {
     pub(super) ahead: u64,
 }
 
-/// Where the reads of a lane count.
+/// The bound for which the reads of a lane count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// True if they count as bytes that are read ahead.

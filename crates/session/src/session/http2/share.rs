@@ -8,7 +8,7 @@ use super::lane::{Lane, Pause};
 use super::room::{COPIED_BYTES_MAX, READ_BYTES_MAX, Reading, room_of_device};
 use super::work::{HELD_BYTES_MAX, Work};
 
-/// What a lane needs bytes of files for.
+/// The use of the bytes of files that a lane needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fill {
     /// It can send nothing; it frames at most `frame` bytes then.

@@ -63,7 +63,7 @@ pub(in crate::session) struct Work {
     pub(super) broken: Vec<Broken>,
     /// The sum over all lanes, and the reads of those that have ended.
     pub(super) counted: Counted,
-    /// Reads in flight of lanes that have ended.
+    /// Reads in flight of lanes that have ended. The bounds of `room.rs` hold for them, too, and the slots of the disk.
     pub(super) gone: Vec<Gone>,
     /// The worker turn in which requests were last begun, and their number.
     pub(super) begun: (u64, u32),
