@@ -20,7 +20,8 @@ use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, Shares, Slab, Ti
 use super::queues::Queues;
 use super::resource::{Kind, Resource};
 use session::files::Data;
-use session::shell::{Shell, id_of, kind};
+use session::kind::{self, id_of};
+use session::shell::Shell;
 
 /// Bytes of one read. The index of most films is smaller; that of a long one takes some reads.
 const READ_BYTES: usize = 64 * 1024;

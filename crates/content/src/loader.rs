@@ -24,7 +24,8 @@ use super::resource::Resource;
 use super::tree::Tree;
 use crate::tree::TreeId;
 use session::handler::Ticket;
-use session::shell::{Shell, id_of, kind};
+use session::kind::{self, id_of};
+use session::shell::Shell;
 
 /// The maximum number of descriptors that one load has open: one for each part, and one being opened.
 const DESCRIPTORS: usize = PARTS + 1;

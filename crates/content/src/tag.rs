@@ -37,7 +37,8 @@ use super::tree::Tree;
 use crate::tree::TreeId;
 use config::Tags;
 use session::files::{Data, TIME_OF_NOTHING, Variant};
-use session::shell::{Shell, kind};
+use session::kind;
+use session::shell::Shell;
 
 /// The largest file with a tag of its contents: for a larger one other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;

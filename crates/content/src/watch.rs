@@ -14,7 +14,8 @@ use super::errors::{Unwatched, shortage_of_watches};
 use super::media_types::is_coded;
 use super::path::{Path, ancestors, below, parent, prefix};
 use crate::tree::TreeId;
-use session::shell::{Shell, id_of, kind};
+use session::kind::{self, id_of};
+use session::shell::Shell;
 
 /// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory is dropped in which
 /// nothing or only a few idle resources are cached. If there is none, files in further directories are believed by age.

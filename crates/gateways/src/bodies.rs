@@ -35,7 +35,8 @@ use super::interest::News;
 use crate::quota::{self, Holder, Quota};
 use config::errno::words;
 use session::handler::{Consumer, Ticket};
-use session::shell::{Complaint, Shell, id_of};
+use session::kind::id_of;
+use session::shell::{Complaint, Shell};
 
 /// Bytes of bodies in memory beyond which some bodies go to files, so that there is room while the files are made.
 const SPILLED_FROM: u64 = POOL_BYTES_MAX / 4 * 3;

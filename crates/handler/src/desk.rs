@@ -16,9 +16,10 @@ use logs::say::message;
 use logs::{Cut, Logs, Record, Recording, Sink};
 use metrics::Meters;
 use session::context::Context;
+use session::kind;
 use session::network::Origin;
 use session::other_protocol::{OtherProtocol, Told};
-use session::shell::{Complaint, Operator, kind};
+use session::shell::{Complaint, Operator};
 
 /// The minimum time between two messages about the same thing.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);

@@ -22,8 +22,9 @@ use content::{
 };
 use session::context::Context;
 use session::fields::{self, Rules};
+use session::kind;
 use session::page::bare;
-use session::shell::{Shell, kind};
+use session::shell::Shell;
 
 /// The files of all routes.
 #[derive(Debug)]

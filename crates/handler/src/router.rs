@@ -55,9 +55,10 @@ use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
 use session::context::Context;
+use session::kind;
 use session::reason::Reason;
 use session::request_id::RequestId;
-use session::shell::{Shell, kind};
+use session::shell::Shell;
 use state::{Arrived, Event, FileSearch, Next, Purpose, State};
 use steps::{Slash, Step};
 

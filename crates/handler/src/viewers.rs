@@ -22,8 +22,9 @@ use sendfile::Piece;
 use super::{Body, BodySink, Part, Produced, Producer, Response, Ticket};
 use crate::status_page::{Board, Figures, PAGE, POLICY, Seat, VIEWERS_MAX};
 use session::context::Context;
+use session::kind;
 use session::page::bare;
-use session::shell::{Shell, kind};
+use session::shell::Shell;
 
 /// The time between two events of a viewer.
 const EVENT_PAUSE: Duration = Duration::from_secs(1);

@@ -24,8 +24,8 @@ use super::transport::StackTransport;
 use super::wire::{Wire, time};
 use config::Listen;
 use metrics::Stats;
+use session::kind::{self, id_of};
 use session::network::{NetEvent, Network, Origin};
-use session::shell::{id_of, kind};
 
 /// So often a device is asked how many frames it has missed, for metrics.
 const MISSED_PAUSE: Duration = Duration::from_secs(1);

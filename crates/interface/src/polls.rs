@@ -9,7 +9,7 @@ use netdev::{Counters, ROOM_PAUSE, Room, Wait, Watch};
 use ring::{Fd, Op, Ring, Time, Token};
 
 use logs::say::say;
-use session::shell::kind;
+use session::kind;
 
 /// The device has frames.
 pub(super) const READABLE: Token = kind::NETWORK;

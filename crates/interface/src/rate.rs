@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use ring::{Op, Ring, Time};
 use sendfile::Slices;
 
-use session::shell::kind;
+use session::kind;
 
 /// The rate of a connection.
 #[derive(Debug)]

@@ -313,7 +313,7 @@ fn lines_of(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use session::shell::kind;
+    use session::kind;
 
     #[test]
     fn lines_are_counted_however_many_are_in_a_block() {

@@ -20,7 +20,7 @@ use sendfile::{KernelTcp, Takes, Transport};
 pub use session::network::{Known, NetEvent, Network, Origin, Peer};
 
 use crate::listen::BACKLOG_MAX;
-use session::shell::{id_of, kind};
+use session::kind::{self, id_of};
 
 /// The pause after descriptors have run out; then accepting is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -14,6 +14,7 @@ pub mod fields;
 pub mod files;
 pub mod forwarded;
 pub mod handler;
+pub mod kind;
 pub mod limits;
 pub mod network;
 pub mod other_protocol;

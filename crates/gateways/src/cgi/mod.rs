@@ -45,10 +45,11 @@ use crate::quota::Quota;
 use session::handler::{
     AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Keep, Part, Request, Response, Ticket,
 };
+use session::kind::{self, id_of};
 use session::page;
 use session::page::bare;
 use session::reason::Reason;
-use session::shell::{Shell, id_of, kind};
+use session::shell::Shell;
 
 /// The time between two looks at the deadlines of programs.
 const TICK: Duration = Duration::from_millis(100);

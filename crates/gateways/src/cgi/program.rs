@@ -24,8 +24,9 @@ use crate::programs::descendants::Scope;
 use crate::programs::process::Process;
 use crate::programs::{Directory, Order};
 use session::handler::Ticket;
+use session::kind;
 use session::reason::Reason;
-use session::shell::{Shell, kind};
+use session::shell::Shell;
 
 /// Bytes of an output that wait for the client; at this limit the program waits.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;

@@ -51,11 +51,12 @@ use crate::quota::Quota;
 use session::handler::{
     AnswerSize, Body, Consumer, Found, Interim, Keep, Part, Request, Response, Search, Ticket,
 };
+use session::kind::{self, id_of};
 use session::page;
 use session::page::bare;
 use session::reason::Reason;
 use session::record::UpstreamTimes;
-use session::shell::{Shell, id_of, kind};
+use session::shell::Shell;
 use session::wheel::{Tick, Wheel};
 use upstream::checks::Checks;
 use upstream::{LinkEvent, LinkNews, Links, Server, Upstream};

@@ -46,7 +46,8 @@ use content::{self, Kind, Resource};
 use gateways::interest::{Interest, News};
 use gateways::lines::Lines;
 use session::fields;
-use session::shell::{Shell, id_of, kind};
+use session::kind::{self, id_of};
+use session::shell::Shell;
 
 /// Pages of a worker that are made at once, included pages too. Pages that only wait to be sent do not count.
 const PAGES_MAX: usize = 4096;

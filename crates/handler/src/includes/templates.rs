@@ -10,7 +10,8 @@ use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Slab, Ti
 use crate::Ticket;
 use ::includes::{Parser, Template};
 use content::{Data, Kind, Resource};
-use session::shell::{Shell, id_of, kind};
+use session::kind::{self, id_of};
+use session::shell::Shell;
 
 /// The most bytes of a page. The response for a larger file is a 500: without evaluation the file could show what a
 /// condition leaves out.

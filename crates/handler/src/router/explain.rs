@@ -44,11 +44,12 @@ use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
 use session::context::Context;
 use session::fields;
 use session::forwarded::Scheme;
+use session::kind;
 use session::network::{Handshake, Origin};
 use session::page::bare;
 use session::reason::Reason;
 use session::request_id::RequestId;
-use session::shell::{Complaint, Operator, Shell, kind};
+use session::shell::{Complaint, Operator, Shell};
 
 /// The time for which a step waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use ring::{Beside, Ring, Time};
+use session::kind;
 use session::limits::ClientKey;
-use session::shell::kind;
 use tls::{Refusal, RefusedClient, Slot, Step, Steps, Wish};
 
 use super::quantum::Quantum;

@@ -27,8 +27,8 @@ use handler::status_page::Board;
 use logs::say::say;
 use metrics::Metrics;
 use session::Http;
+use session::kind;
 use session::other_protocol::Told;
-use session::shell::kind;
 
 /// The time after that of responses for writing the logs, and then for writing recorded frames.
 const LOGS_MAX: Duration = Duration::from_secs(2);

@@ -16,7 +16,8 @@ use http::{Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
 use sendfile::Piece;
 use session::context::Context;
-use session::shell::{Shell, kind};
+use session::kind;
+use session::shell::Shell;
 use testkit::Random;
 
 use crate::seams::stage::content;

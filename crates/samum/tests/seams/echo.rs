@@ -16,7 +16,8 @@ use http::{FieldSection, Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
 use sendfile::Piece;
 use session::context::Context;
-use session::shell::{Shell, kind};
+use session::kind;
+use session::shell::Shell;
 use testkit::Random;
 
 /// Bytes that are kept on their way back.

@@ -16,7 +16,7 @@ use outq::OutQ;
 use ring::{Completion, Event, Fd, Op, RecvBuf, Ring};
 use samum::network::{NetEvent, Network, Origin, Peer};
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
-use session::shell::kind;
+use session::kind;
 
 use crate::seams::below::{Below, bounds};
 

@@ -12,7 +12,7 @@ use ring::Completion;
 
 use super::{Exchange, Stage, Tools};
 use crate::proxy::spool::Spool;
-use session::shell::kind;
+use session::kind;
 
 impl Exchange {
     /// Returns true if a file would be made if the client turned out to be slow.
