@@ -29,6 +29,6 @@ mod ticket;
 pub mod wheel;
 
 pub use session::{
-    Activity, Broken, BrokenEnd, Http, Http1, Left, Moved, Next, Outgoing, Pump, Requests, Session,
-    Turn, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Defer, Http, Http1, Left, Moved, Next, Outgoing, Pump, Requests,
+    Session, Turn, Unanswered, Why,
 };

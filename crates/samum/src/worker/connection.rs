@@ -27,8 +27,8 @@ use session::proxy_protocol::{self, Header, Invalid};
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
 use session::{
-    Activity, Broken, BrokenEnd, Left, Moved, Next, Outgoing, Pump, Requests, Session, Unanswered,
-    Why,
+    Activity, Broken, BrokenEnd, Defer, Left, Moved, Next, Outgoing, Pump, Requests, Session,
+    Unanswered, Why,
 };
 pub(super) use work::Spare;
 use work::Work;
@@ -746,7 +746,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
 
     // Inlined: each kind of session has one call, which every request passes.
     #[inline(always)]
-    fn handle_request<S: Session>(
+    fn handle_request<S: Defer>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,

@@ -39,7 +39,9 @@ use ring::Time;
 use sendfile::{Piece, Progress};
 
 use super::escaped::Escaped;
-use super::{Activity, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why};
+use super::{
+    Activity, Defer, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
+};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
 use body::{Form, Sending};
@@ -239,30 +241,6 @@ impl Session for Http1 {
             (Phase::Lingering { .. }, _) | (_, None) => Next::Close(Why::Done),
             _ => Next::Pump,
         }
-    }
-
-    fn defer(
-        &mut self,
-        work: &mut Work,
-        request: u32,
-        head: &Head<'_>,
-        found: Found<AnswerSize>,
-    ) -> bool {
-        let lookup = match found {
-            Found::Later(search) => Lookup::Pending(search),
-            Found::Now(size) => {
-                let is_kept = match size.keep {
-                    Keep::IfSmall => !size.holds_files || work.exchanges.is_empty(),
-                    Keep::Always => true,
-                    Keep::Never => false,
-                };
-                if is_kept { Lookup::Found(size) } else { Lookup::Postponed }
-            }
-        };
-        let is_kept = matches!(lookup, Lookup::Found(_));
-        let (head, facts) = (head.to_owned(), work.facts);
-        work.exchanges.push_back(Exchange::Asked { request, head, facts, lookup });
-        is_kept
     }
 
     fn handle_answer(
@@ -631,6 +609,32 @@ impl Session for Http1 {
         assert!(is_in_table, "{self:?} with {work:?}");
         assert!(!(self.is_open() && work.reader.is_closed()), "{self:?} reads no more requests");
         work.check(self.is_open());
+    }
+}
+
+impl Defer for Http1 {
+    fn defer(
+        &mut self,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Found<AnswerSize>,
+    ) -> bool {
+        let lookup = match found {
+            Found::Later(search) => Lookup::Pending(search),
+            Found::Now(size) => {
+                let is_kept = match size.keep {
+                    Keep::IfSmall => !size.holds_files || work.exchanges.is_empty(),
+                    Keep::Always => true,
+                    Keep::Never => false,
+                };
+                if is_kept { Lookup::Found(size) } else { Lookup::Postponed }
+            }
+        };
+        let is_kept = matches!(lookup, Lookup::Found(_));
+        let (head, facts) = (head.to_owned(), work.facts);
+        work.exchanges.push_back(Exchange::Asked { request, head, facts, lookup });
+        is_kept
     }
 }
 

@@ -74,7 +74,7 @@ use ring::Time;
 use sendfile::{Failure, Progress};
 
 use super::{
-    Activity, Broken, BrokenEnd, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Defer, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Response, Search};
@@ -249,35 +249,6 @@ impl Session for Http2 {
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
         self.ended = true;
         if work.is_some() { Next::Pump } else { Next::Close(Why::Done) }
-    }
-
-    fn defer(
-        &mut self,
-        work: &mut Work,
-        request: u32,
-        head: &Head<'_>,
-        found: Found<AnswerSize>,
-    ) -> bool {
-        let lane = work.lane_of_current(request);
-        let lookup = match found {
-            Found::Later(search) => Lookup::Pending(search),
-            // The answer is not kept: the handler is asked again in the request's turn. Turns of requests that need a
-            // gateway come last.
-            Found::Now(AnswerSize { keep, .. }) => Lookup::Postponed(keep == Keep::Never),
-        };
-        let is_postponed = match lookup {
-            Lookup::Postponed(for_gateway) => Some(for_gateway),
-            Lookup::Pending(_) | Lookup::Body(_) => None,
-        };
-        lane.stage = Stage::Asked { head: head.to_owned(), lookup };
-        lane.was_asked = true;
-        match is_postponed {
-            Some(true) => work.postponed.push_back(request),
-            Some(false) => work.turns.push_back((request, false)),
-            None => self.invite(work, request),
-        }
-        work.recount(request);
-        false
     }
 
     fn handle_answer(
@@ -512,6 +483,37 @@ impl Session for Http2 {
             "{self:?} is idle with {work:?}"
         );
         assert!(work.lanes.is_empty() || self.judge_at.is_some(), "lanes are judged");
+    }
+}
+
+impl Defer for Http2 {
+    fn defer(
+        &mut self,
+        work: &mut Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Found<AnswerSize>,
+    ) -> bool {
+        let lane = work.lane_of_current(request);
+        let lookup = match found {
+            Found::Later(search) => Lookup::Pending(search),
+            // The answer is not kept: the handler is asked again in the request's turn. Turns of requests that need a
+            // gateway come last.
+            Found::Now(AnswerSize { keep, .. }) => Lookup::Postponed(keep == Keep::Never),
+        };
+        let is_postponed = match lookup {
+            Lookup::Postponed(for_gateway) => Some(for_gateway),
+            Lookup::Pending(_) | Lookup::Body(_) => None,
+        };
+        lane.stage = Stage::Asked { head: head.to_owned(), lookup };
+        lane.was_asked = true;
+        match is_postponed {
+            Some(true) => work.postponed.push_back(request),
+            Some(false) => work.turns.push_back((request, false)),
+            None => self.invite(work, request),
+        }
+        work.recount(request);
+        false
     }
 }
 

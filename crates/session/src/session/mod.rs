@@ -68,18 +68,7 @@ pub trait Session: core::fmt::Debug + Sized {
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Keeps a request that was just read, because its answer is missing or its turn has not come. Returns whether an
-    /// answer that was found is to be kept until [`next_turn`](Self::next_turn). An answer that is not kept is found
-    /// again then.
-    fn defer(
-        &mut self,
-        work: &mut Self::Work,
-        request: u32,
-        head: &Head<'_>,
-        found: Found<AnswerSize>,
-    ) -> bool;
-
-    /// Takes note that the answer to a deferred request was found. Returns whether the answer is to be kept until
+    /// Takes note that the answer to a [deferred](Defer) request was found. Returns whether the answer is to be kept until
     /// [`next_turn`](Self::next_turn). If not, it is found again then, or the request no longer waits. Call
     /// [`next_turn`](Self::next_turn) and pump afterwards.
     fn handle_answer(
@@ -224,6 +213,21 @@ pub trait Session: core::fmt::Debug + Sized {
     fn check(&self, work: Option<&Self::Work>);
 }
 
+/// The session of one version of HTTP, as the receiver of its [requests](Requests) sees it. [`Http`] is none, because one of
+/// these sessions reads its requests.
+pub trait Defer: Session {
+    /// Keeps a request that was just read, because its answer is missing or its turn has not come. Returns whether an
+    /// answer that was found is to be kept until [`next_turn`](Session::next_turn). An answer that is not kept is found
+    /// again then.
+    fn defer(
+        &mut self,
+        work: &mut Self::Work,
+        request: u32,
+        head: &Head<'_>,
+        found: Found<AnswerSize>,
+    ) -> bool;
+}
+
 /// The receiver of the requests that a session reads.
 ///
 /// Requests are passed on by reference, wherever their bytes are: in received bytes, or in memory of the session.
@@ -236,8 +240,8 @@ pub trait Requests {
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
 
     /// Takes a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
-    /// [`respond`](Session::respond) if the response may begin `now`, else [`defer`](Session::defer).
-    fn handle_request<S: Session>(
+    /// [`respond`](Session::respond) if the response may begin `now`, else [`defer`](Defer::defer).
+    fn handle_request<S: Defer>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,

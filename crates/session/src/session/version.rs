@@ -20,7 +20,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::forwarded::Scheme;
-use crate::handler::{AnswerSize, Found, Interim, Response, Search};
+use crate::handler::{AnswerSize, Interim, Response, Search};
 
 /// HTTP/1 or HTTP/2.
 #[derive(Debug)]
@@ -138,16 +138,6 @@ impl Session for Http {
 
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
         with_any_work!(self, work => |session, work| session.handle_eof(work))
-    }
-
-    fn defer(
-        &mut self,
-        _work: &mut Work,
-        _request: u32,
-        _head: &Head<'_>,
-        _found: Found<AnswerSize>,
-    ) -> bool {
-        unreachable!("requests are passed on by the session of the version")
     }
 
     fn handle_answer(

@@ -205,13 +205,13 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
 }
 
 /// No request is answered at once.
-struct Defer<'a> {
+struct DeferAll<'a> {
     cx: &'a mut Context,
     /// Which of them could have been.
     now: Vec<bool>,
 }
 
-impl Requests for Defer<'_> {
+impl Requests for DeferAll<'_> {
     fn cx(&mut self) -> &mut Context {
         self.cx
     }
@@ -220,7 +220,7 @@ impl Requests for Defer<'_> {
         None
     }
 
-    fn handle_request<S: Session>(
+    fn handle_request<S: Defer>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,
@@ -243,7 +243,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
     Some(match on {
         On::Bytes(bytes) => {
             let is_next = work.exchanges.is_empty() && work.producing.is_none();
-            let mut requests = Defer { cx, now: Vec::new() };
+            let mut requests = DeferAll { cx, now: Vec::new() };
             let taken = session.handle_bytes(work, &mut requests, bytes.as_bytes());
             assert!(taken <= bytes.len());
             let skips_body_first = work.facts.skips_body_first;
@@ -1512,7 +1512,7 @@ impl Requests for Rig<'_> {
         path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _)
     }
 
-    fn handle_request<S: Session>(
+    fn handle_request<S: Defer>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,
