@@ -143,8 +143,8 @@ pub struct Request<'a> {
     /// True if this request, or the request that it belongs to, has met the limits before: no rate counts it again. An
     /// access check is never left out for it.
     pub is_counted: bool,
-    /// True if its response is the next that its connection sends. A handler may postpone the answer to a request that
-    /// is not the next.
+    /// True if its response can begin at once. With HTTP/1 it is the next that its connection sends; with HTTP/2 the
+    /// connection has room for another gateway. Without it a handler may postpone the answer.
     pub is_next: bool,
 }
 

@@ -752,13 +752,13 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
-        now: bool,
+        is_next: bool,
     ) {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let asked = Request { head, ticket, origin, is_counted: false, is_next: now };
+        let asked = Request { head, ticket, origin, is_counted: false, is_next };
         match self.tools.handler.find(self.tools.shell, &asked) {
-            Found::Now(answer) if now => {
+            Found::Now(answer) if is_next => {
                 let (origin, takes) = (self.origin, self.takes);
                 let rate =
                     respond(session, self.tools, work, request, head, origin, takes, &answer);

@@ -240,14 +240,15 @@ pub trait Requests {
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
 
     /// Takes a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
-    /// [`respond`](Session::respond) if the response may begin `now`, else [`defer`](Defer::defer).
+    /// [`respond`](Session::respond) if the response [is next](crate::handler::Request::is_next), else
+    /// [`defer`](Defer::defer).
     fn handle_request<S: Defer>(
         &mut self,
         session: &mut S,
         work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
-        now: bool,
+        is_next: bool,
     );
 }
 

@@ -207,8 +207,8 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
 /// No request is answered at once.
 struct DeferAll<'a> {
     cx: &'a mut Context,
-    /// Which of them could have been.
-    now: Vec<bool>,
+    /// Whether each was the next.
+    are_next: Vec<bool>,
 }
 
 impl Requests for DeferAll<'_> {
@@ -226,9 +226,9 @@ impl Requests for DeferAll<'_> {
         work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
-        now: bool,
+        is_next: bool,
     ) {
-        self.now.push(now);
+        self.are_next.push(is_next);
         session.defer(work, request, head, Found::Later(None));
     }
 }
@@ -243,12 +243,13 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
     Some(match on {
         On::Bytes(bytes) => {
             let is_next = work.exchanges.is_empty() && work.producing.is_none();
-            let mut requests = DeferAll { cx, now: Vec::new() };
+            let mut requests = DeferAll { cx, are_next: Vec::new() };
             let taken = session.handle_bytes(work, &mut requests, bytes.as_bytes());
             assert!(taken <= bytes.len());
             let skips_body_first = work.facts.skips_body_first;
             let expected = |place| place == 0 && is_next && !skips_body_first;
-            assert!((0..).zip(requests.now).all(|(place, now)| now == expected(place)));
+            let mut found = (0..).zip(requests.are_next);
+            assert!(found.all(|(place, is_next)| is_next == expected(place)));
             return None;
         }
         On::Answer(size) => {
@@ -1518,7 +1519,7 @@ impl Requests for Rig<'_> {
         work: &mut S::Work,
         request: u32,
         head: &Head<'_>,
-        now: bool,
+        is_next: bool,
     ) {
         self.delivered += 1;
         assert!(!self.is_retired || self.asked.len() <= self.asked_before, "one more at most");
@@ -1527,13 +1528,13 @@ impl Requests for Rig<'_> {
         let Target::Origin { path, .. } = head.target else { panic!("a path") };
         let path = String::from_utf8_lossy(path).into_owned();
         let is_taken = head.framing != Framing::None && path.ends_with('t');
-        assert!(now || !is_taken, "a body is for a consumer whose request is the next");
+        assert!(is_next || !is_taken, "a body is for a consumer whose request is the next");
         self.asked.push((path, head.method == Method::Head));
-        if !now {
+        if !is_next {
             self.ahead.push(request);
         }
         match self.find(request) {
-            Some(_) if now => {
+            Some(_) if is_next => {
                 let mut response = self.response(request);
                 session.respond(work, &mut self.cx, request, head, &mut response);
             }
