@@ -148,6 +148,13 @@ impl Context {
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 
+    /// Returns true if a peer is fast enough, by its counts of acknowledged bytes: `before` at `since`, and `acknowledged`
+    /// now.
+    pub fn is_fast_enough(&self, since: Time, before: i64, acknowledged: i64) -> bool {
+        let taken = u64::try_from(acknowledged.wrapping_sub(before)).unwrap_or(0);
+        taken >= self.least_bytes_since(since)
+    }
+
     /// The context of a worker before its first turn.
     pub fn new(tuning: Tuning, recorder: Rc<dyn Recorder>) -> Self {
         let tuning = Rc::new(tuning);

@@ -467,7 +467,7 @@ impl Session for Http1 {
         match wait {
             Wait::Peer(since) => {
                 if let Some(work) = work
-                    && is_fast_enough(cx, since, work.acknowledged, acknowledged)
+                    && cx.is_fast_enough(since, work.acknowledged, acknowledged)
                 {
                     work.acknowledged = acknowledged;
                     self.set_wait(Wait::Peer(cx.now));
@@ -861,11 +861,6 @@ impl Http1 {
             Phase::Open(_) => self.wait_for_request(cx),
         }
     }
-}
-
-/// Returns true if a peer is fast enough: `then` is its count of acknowledged bytes at `since`, and `now` the current one.
-fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
-    u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
 }
 
 // Each connection has an `Http1`, even an idle one.

@@ -102,7 +102,7 @@ impl Http2 {
                 Next::Close(Why::TimedOut)
             }
             Wait::Peer(since, before) if since + cx.tuning.timeout_send <= cx.now => {
-                if !is_fast_enough(cx, since, before, acknowledged) {
+                if !cx.is_fast_enough(since, before, acknowledged) {
                     cx.stats.slow_peers += 1;
                     return Next::Close(Why::TimedOut);
                 }
@@ -180,8 +180,3 @@ impl Http2 {
 /// The refusal of a request whose body comes too slowly.
 const TOO_LATE: Reject =
     Reject { status: Status::RequestTimeout, reason: "the request took too long" };
-
-/// Returns true if a peer is fast enough: `then` is its count of acknowledged bytes at `since`, and `now` the current one.
-fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
-    u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
-}
