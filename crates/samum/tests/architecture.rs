@@ -355,6 +355,16 @@ fn pure_modules_do_nothing() {
     assert!(report.is_empty(), "{report}");
 }
 
+/// All that a session decides in one worker turn has one time, that of the turn. A clock would be read for each frame.
+#[test]
+fn sessions_read_no_clock() {
+    for path in sources(&crates().join("session/src/session")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let reads = ["ring.now()", "Instant", "SystemTime"].iter().find(|it| text.contains(**it));
+        assert_eq!(reads, None, "{}", path.display());
+    }
+}
+
 /// Returns true for what a pure module may not name. A module of the standard library that has both kinds is refused as a
 /// whole, so that each name is imported by itself.
 fn is_impure(path: &[String]) -> bool {

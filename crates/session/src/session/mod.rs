@@ -1,8 +1,9 @@
 //! The decisions of one connection: bytes go in, requests and actions come out.
 //!
-//! A session is pure. It makes no system call, reads no clock and knows no socket: the worker gives it bytes, answers,
-//! progress and deadlines, and does what the session says. One session serves one connection with one protocol. The
-//! binary uses [`Http`], which is [`Http1`] until the client has chosen HTTP/2.
+//! A session reads no clock and knows no socket. The worker gives it bytes, answers, progress, deadlines and the time of
+//! the worker turn, and does what the session says. Only [`Pump::pump`] makes system calls: it moves the bytes of what the
+//! session has decided, and gets the ring, the disk and the transport for that. One session serves one connection with
+//! one protocol. The binary uses [`Http`], which is [`Http1`] until the client has chosen HTTP/2.
 //!
 //! ```text
 //!   bytes ──► handle_bytes ──► Requests ──► (a handler finds the answer)
@@ -12,10 +13,9 @@
 //!      └─ pump ──► handle_progress ──► Next: respond, read, wait, shut down, close
 //! ```
 //!
-//! Only the work of a session gets the ring, to pump its streams. The session holds order, deadlines, limits and the
-//! back-pressure of reading. Requests are passed on by reference, and answered now or later. An idle connection has
-//! only its session, of 32 bytes; requests and responses under way are in its `Work`, which the connection then gives
-//! back.
+//! The session holds order, deadlines, limits and the back-pressure of reading. Requests are passed on by reference, and
+//! answered now or later. An idle connection has only its session, of 32 bytes; requests and responses under way are in
+//! its `Work`, which the connection then gives back.
 
 mod ends;
 mod escaped;

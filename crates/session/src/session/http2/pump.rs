@@ -106,12 +106,12 @@ impl Http2 {
         budget: u64,
     ) {
         self.write_control(work);
-        work.share_room(&self.connection, ring.now());
+        work.share_room(&self.connection, ring.woke_at());
         let most = BATCH_BYTES.min(budget);
         while work.unsent() < most {
             let Some(id) = work.scheduler.next_stream() else {
                 // Memory may have become free since, or be with lanes that may not send: nothing else would look.
-                if work.share_room(&self.connection, ring.now()) {
+                if work.share_room(&self.connection, ring.woke_at()) {
                     continue;
                 }
                 break;
@@ -128,8 +128,8 @@ impl Http2 {
                 Served::Ended => {
                     work.scheduler.remove(id);
                     if let Some(lane) = work.remove(id) {
-                        self.give_back(&lane, ring.now());
-                        self.connection.discard(id, clock(ring.now()));
+                        self.give_back(&lane, ring.woke_at());
+                        self.connection.discard(id, clock(ring.woke_at()));
                         if let Stage::Sending(mut sending) = lane.stage {
                             if let Some(record) = &mut sending.record {
                                 record.body_bytes = sending.framed;
@@ -145,7 +145,7 @@ impl Http2 {
                     self.connection.reset(id, code);
                     self.write_control(work);
                     work.failures.push(failure);
-                    self.drop_lane(work, ring.now(), id, Cut::of(failure));
+                    self.drop_lane(work, ring.woke_at(), id, Cut::of(failure));
                     continue;
                 }
             }
