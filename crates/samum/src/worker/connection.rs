@@ -1,15 +1,16 @@
 //! One client: its transport, its session and the work between them. This file decides nothing.
 
+mod header;
+mod record;
 mod respond;
 mod work;
 
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroU64;
-use core::time::Duration;
 use std::io;
 
-use http::{Head, Status};
+use http::Head;
 use outq::OutQ;
 use ring::Time;
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
@@ -18,23 +19,17 @@ use super::admission;
 use crate::network::Origin;
 use handler::desk::Desk;
 use handler::{Consumer, Found, Handler, Interim, Request, Ticket};
-use logs::{Began, Cut, Record};
+use logs::Cut;
 use metrics::Stats;
 use respond::respond;
-use session::context::{Context, Recorder as _};
-use session::other_protocol::OtherProtocol;
-use session::proxy_protocol::{self, Header, Invalid};
+use session::context::Context;
+use session::proxy_protocol;
 use session::shell::{Complaint, Shell};
 use session::wheel::Tick;
-use session::{
-    Activity, Broken, BrokenEnd, Defer, Left, Moved, Next, Outgoing, Pump, Requests, Session,
-    Unanswered, Why,
-};
+use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why};
 pub(super) use work::Spare;
 use work::Work;
 
-/// The status in the log of a request whose client has left, as nginx writes it.
-const CLIENT_LEFT: Status = Status::from_code(499).expect("a code of three digits");
 /// The most works that are kept for connections that have something to do next: a batch of completions.
 const SPARE_MAX: usize = 256;
 
@@ -180,51 +175,6 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return end(tools.shell, why);
         }
         if has_turn { self.proceed(tools, work) } else { self.wait_for_turn(tools, work) }
-    }
-
-    /// Takes bytes that may be part of a header of the PROXY protocol.
-    #[cold]
-    fn handle_header<H: Handler<Answer = A>>(
-        &mut self,
-        tools: &mut Tools<'_, S, H>,
-        bytes: &[u8],
-    ) -> After {
-        let Some(Opening { header, .. }) = self.opening.as_deref_mut() else { return After::Keep };
-        let Some(reader) = header else { return After::Keep };
-        let shell = &mut *tools.shell;
-        match reader.push(bytes) {
-            Ok(None) => After::Keep,
-            Ok(Some(Header { client, rest })) => {
-                *header = None;
-                if let Some(client) = client {
-                    self.transport.set_client(client.ip());
-                    if !admission::enter(shell, &mut self.origin, Some(client.ip())) {
-                        return After::Close(Cut::Server);
-                    }
-                }
-                if rest.is_empty() { After::Keep } else { self.handle_received(tools, &rest) }
-            }
-            Err(Invalid) => {
-                shell.cx.stats.proxy_header_errors += 1;
-                let client = self.origin.client().map_or("-", |client| &*client.name);
-                let is_tls = OtherProtocol::of(reader.bytes()) == Some(OtherProtocol::Tls);
-                let text = if is_tls {
-                    format!(
-                        "{client} speaks TLS where a header of the PROXY protocol has to be; closed the connection (the \
-                         proxy has to send the header first; TLS may follow if the listener has `tls = true`)"
-                    )
-                } else if reader.is_trusted() {
-                    format!("{client}: not a header of the PROXY protocol; closed the connection")
-                } else {
-                    format!(
-                        "{client} is not among trusted-proxies and sends a header of the PROXY protocol; \
-                         closed the connection"
-                    )
-                };
-                shell.complain(Complaint::ProxyHeader, &text);
-                After::Close(Cut::Client)
-            }
-        }
     }
 
     /// Handles the peer's end: it will send no more.
@@ -657,55 +607,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Logs and counts a request whose response has not begun and never will: its client has left, or the server ends.
-    fn record_unanswered(&self, shell: &mut Shell<Desk>, unanswered: &Unanswered, cut: Cut) {
-        let Unanswered { at, body_bytes, .. } = *unanswered;
-        let head = &unanswered.head.as_head();
-        let ticket = shell.cx.next_unnamed();
-        let cx = &shell.cx;
-        let servings = &shell.operator.servings;
-        let Some(recording) = servings.recording(self.origin.listener, Some(head)) else { return };
-        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
-        let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
-        let mut record = Record::new(recording, Some(head), status, began);
-        record.ticket = ticket;
-        record.add_body(body_bytes);
-        if cx.logs {
-            record.client = servings.client(self.client_address(), head);
-        }
-        if cx.counts {
-            let scheme = servings.scheme(self.origin.scheme(), self.client_address(), head);
-            record.scheme = scheme.into();
-        }
-        self.record(shell, &Left::new(record, 0), Some(cut));
-    }
-
-    /// Logs and counts a request that has ended alone, and drops its answer.
-    #[cold]
-    fn record_broken(
-        &self,
-        shell: &mut Shell<Desk>,
-        work: &mut Work<S::Work, A>,
-        Broken { request, end, cut }: Broken,
-    ) {
-        drop(work.take_answer(request));
-        match end {
-            BrokenEnd::Unanswered(unanswered) => self.record_unanswered(shell, &unanswered, cut),
-            BrokenEnd::Left(left) => self.record(shell, &left, Some(cut)),
-            BrokenEnd::Unrecorded => {}
-        }
-    }
-
     /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     fn client_address(&self) -> Option<Option<IpAddr>> {
         Some(self.origin.client()?.address)
     }
 
-    /// Logs and counts a response that has left, or of which no more will leave.
-    fn record(&self, shell: &mut Shell<Desk>, left: &Left, cut: Option<Cut>) {
-        let Shell { ring, operator, .. } = shell;
-        operator.record(ring, &left.record, left.bytes, &self.origin, cut);
-    }
 }
 
 /// Gives bytes to the session; returns how many were taken.
