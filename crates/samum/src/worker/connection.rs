@@ -1,4 +1,8 @@
-//! One client: its transport, its session and the work between them. This file decides nothing.
+//! One client: its transport, its session and the work between them.
+//!
+//! The session decides about requests and responses, and this file makes the calls. A connection closes without its session
+//! if a handshake takes too long, or if its peer takes nothing while others wait for the memory. A work to which nothing
+//! refers any more is given back here.
 
 mod header;
 mod record;
