@@ -4,9 +4,9 @@
 //! own, with its profile, its rules for clients and its certificates, and the rest of the handshake goes by it. The site is
 //! chosen by the function that chooses the sites of requests; its certificate by the names in its certificates.
 //!
-//! A client that connects to an address names no server (RFC 6066 §3). Then the local address of the connection counts as
-//! the host: for the site, for the certificate, and for session tickets. rustls would resume a session without a name at any
-//! address, so tickets of such a client are sealed for its address.
+//! A client that connects to an address names no server (RFC 6066 §3). If the address may choose a site or a certificate, the
+//! local address of the connection counts as the host: for the site, for the certificate, and for session tickets. rustls
+//! would resume a session without a name at any address, so tickets of such a client are then sealed for its address.
 
 use core::fmt;
 use core::net::IpAddr;

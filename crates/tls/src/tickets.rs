@@ -2,7 +2,8 @@
 //!
 //! Sites with other rules for clients must not accept such a ticket: a client could get it from a site that asks for no
 //! certificate. So each set of rules has keys of its own. Within one set, a ticket is only good for the name of the server
-//! that it was made for; rustls checks that. Without a name, a ticket is only good for the address that it was made for.
+//! that it was made for; rustls checks that. A ticket without a name is only good for the address that it was made for, if
+//! the address of a listener may choose a site or a certificate. Otherwise such a ticket is good for all its addresses.
 
 use core::fmt;
 use std::collections::HashMap;
