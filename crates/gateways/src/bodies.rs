@@ -28,7 +28,7 @@ use http::Framing;
 use ring::{Completion, Key, Op, Slab, Time, Token};
 
 use super::input::body_queue::BodyQueue;
-use super::input::collected::{Collected, Fault, POOL_BYTES_MAX, Pool, Step, Terms, Wait};
+use super::input::collected::{Collected, Fault, POOL_BYTES_MAX, Pool, Step, Storage, Wait};
 use super::input::parts::Parts;
 use super::input::{COLLECTED_BYTES_MAX, Input, InputConsumer, Stage};
 use super::interest::News;
@@ -100,8 +100,8 @@ pub enum Needs {
     All {
         /// The length of the part that is collected of a body of known length that is too long to be collected whole.
         part: u64,
-        /// The terms on which the rest is collected.
-        terms: Terms,
+        /// The storage of a body that is collected whole.
+        storage: Storage,
     },
 }
 
@@ -143,9 +143,9 @@ impl Bodies {
                 }
                 input
             }
-            Needs::All { terms, .. } => {
+            Needs::All { storage, .. } => {
                 let input = Rc::new_cyclic(|this| {
-                    let collected = Collected::new(Weak::clone(this), ticket, &self.pool, terms);
+                    let collected = Collected::new(Weak::clone(this), ticket, &self.pool, storage);
                     RefCell::new(Input::new(Stage::Whole(Box::new(collected)), Rc::clone(news)))
                 });
                 self.collected.push(&input);
@@ -393,13 +393,13 @@ mod tests {
 
     fn all(client: u8, memory_max: u64) -> Needs {
         let address = Ipv4Addr::new(192, 0, 2, client);
-        let terms = Terms {
+        let storage = Storage {
             memory_max,
             client: Some(ClientKey::new(address.into())),
             dir: Path::new("/tmp").into(),
             device: Device::unknown(1),
         };
-        Needs::All { part: 0, terms }
+        Needs::All { part: 0, storage }
     }
 
     /// A body that comes.

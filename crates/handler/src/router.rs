@@ -42,7 +42,7 @@ use crate::serving::{Destination, Served, Serving, Servings, Snapshot, Successio
 use ::gateways::bodies::Needs;
 use ::gateways::cgi::Programs;
 use ::gateways::proxy::Proxy;
-use admit::{admit, admit_at_site, terms_of};
+use admit::{admit, admit_at_site, storage_of};
 use advance::{advance, begin, refuse};
 pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
@@ -123,19 +123,19 @@ impl Handler for Router {
             admitted.ok()?;
         }
         let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
-        let Some(terms) = terms_of(shell, request, &serving, route) else {
+        let Some(storage) = storage_of(shell, request, &serving, route) else {
             return self.proxy.consumer(request, Needs::Nothing, bytes_max);
         };
         // A collected body may be no longer than the limit of all collected bodies together.
-        let of_all = serving.snapshot.quota().bytes_max().max(terms.memory_max);
+        let of_all = serving.snapshot.quota().bytes_max().max(storage.memory_max);
         let is_collected = request.head.framing == Framing::Unknown;
         let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
         match serving.upstream(route) {
             Some(upstream) => {
-                let needs = Needs::All { part: upstream.rules.buffer, terms };
+                let needs = Needs::All { part: upstream.rules.buffer, storage };
                 self.proxy.consumer(request, needs, bytes_max)
             }
-            None => self.programs.consumer(request, Needs::All { part: 0, terms }, bytes_max),
+            None => self.programs.consumer(request, Needs::All { part: 0, storage }, bytes_max),
         }
     }
 

@@ -49,9 +49,9 @@ impl Pool {
     }
 }
 
-/// The terms on which a body is collected.
+/// The memory and the directory that may store a body while it is collected.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct Storage {
     /// Bytes of it that may wait in memory, but [`COLLECTED_BYTES_MAX`] at most.
     pub memory_max: u64,
     /// The client whose share of memory and files it takes.
@@ -69,7 +69,7 @@ pub(crate) struct Collected {
     ticket: Ticket,
     pool: Rc<Pool>,
     pub(super) charge: Charge,
-    terms: Terms,
+    storage: Storage,
     file: Option<BodyFile>,
     /// True while its memory is needed for others.
     is_pressed: bool,
@@ -131,15 +131,15 @@ impl Collected {
         this: Weak<RefCell<Input>>,
         ticket: Ticket,
         pool: &Rc<Pool>,
-        terms: Terms,
+        storage: Storage,
     ) -> Self {
-        let memory_max = terms.memory_max.min(COLLECTED_BYTES_MAX);
+        let memory_max = storage.memory_max.min(COLLECTED_BYTES_MAX);
         Self {
             this,
             ticket,
             pool: Rc::clone(pool),
             charge: Charge::new(Rc::clone(&pool.bytes)),
-            terms: Terms { memory_max, ..terms },
+            storage: Storage { memory_max, ..storage },
             file: None,
             is_pressed: false,
             is_listed: false,
@@ -151,8 +151,8 @@ impl Collected {
     pub(super) fn room(&self, waiting: u64) -> u64 {
         // The session needs room for the framing of the last bytes, too.
         let most = match self.file {
-            None => self.terms.memory_max,
-            Some(_) => self.terms.memory_max.min(WRITE_BYTES),
+            None => self.storage.memory_max,
+            Some(_) => self.storage.memory_max.min(WRITE_BYTES),
         };
         let own = (most + CONSUMER_ROOM_MIN).saturating_sub(waiting);
         let of_all = POOL_BYTES_MAX.saturating_sub(self.pool.bytes.get());
@@ -226,7 +226,7 @@ impl Input {
         self.account();
         let waiting = self.waiting.len() as u64;
         if let Some(collected) = self.collected()
-            && (collected.file.is_some() || waiting > collected.terms.memory_max)
+            && (collected.file.is_some() || waiting > collected.storage.memory_max)
         {
             collected.want();
         }
@@ -281,7 +281,7 @@ impl Input {
     /// The client that has it, if it is collected.
     pub(crate) const fn client(&self) -> Holder {
         match &self.stage {
-            Stage::Whole(collected) => collected.terms.client,
+            Stage::Whole(collected) => collected.storage.client,
             _ => None,
         }
     }
@@ -289,7 +289,7 @@ impl Input {
     /// The directory of its file, if it is collected.
     pub(crate) fn dir(&self) -> &Path {
         match &self.stage {
-            Stage::Whole(collected) => &collected.terms.dir,
+            Stage::Whole(collected) => &collected.storage.dir,
             _ => Path::new(""),
         }
     }
@@ -350,14 +350,14 @@ impl Input {
         let Self { waiting, stage: Stage::Whole(collected), rest, .. } = self else {
             return Ok(Wait::Nothing);
         };
-        let Collected { file, terms, is_pressed, is_listed, .. } = &mut **collected;
+        let Collected { file, storage, is_pressed, is_listed, .. } = &mut **collected;
         *is_listed = false;
         if !matches!(rest, Rest::Coming | Rest::None) {
             return Ok(Wait::Nothing);
         }
         let (is_coming, waits) = (*rest == Rest::Coming, waiting.len() as u64);
-        if file.is_none() && (waits > terms.memory_max || *is_pressed && waits > 0) {
-            let reservation = Rc::new(quota.add(terms.client));
+        if file.is_none() && (waits > storage.memory_max || *is_pressed && waits > 0) {
+            let reservation = Rc::new(quota.add(storage.client));
             if !is_coming {
                 reservation.stay();
             }
@@ -371,8 +371,8 @@ impl Input {
                 Room::Granted => {
                     file.is_busy = true;
                     Ok(Wait::Step(Step {
-                        op: open(&terms.dir),
-                        device: terms.device,
+                        op: open(&storage.dir),
+                        device: storage.device,
                         reservation: Rc::clone(&file.reservation),
                     }))
                 }
@@ -390,7 +390,7 @@ impl Input {
         }
         let least = match (*is_pressed, is_coming) {
             (true, _) => 1,
-            (false, true) => WRITE_BYTES_MIN.min(terms.memory_max),
+            (false, true) => WRITE_BYTES_MIN.min(storage.memory_max),
             // It is read soon, and need not go to the disk before.
             (false, false) => return Ok(Wait::Nothing),
         };

@@ -196,8 +196,8 @@ impl Proxy {
         if !framing.has_content() && !awaits_tunnel {
             return None;
         }
-        let terms = (bytes_max, awaits_tunnel);
-        Some(self.bodies.offer(request.ticket, framing, needs, terms, &self.news))
+        let limits = (bytes_max, awaits_tunnel);
+        Some(self.bodies.offer(request.ticket, framing, needs, limits, &self.news))
     }
 
     /// Takes the offered body of a request, if there is one, before the search for its answer begins.

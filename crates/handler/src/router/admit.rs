@@ -16,7 +16,7 @@ use config::route::RouteId;
 use config::site::SiteId;
 use config::{Action, Address};
 use gateways::input::COLLECTED_BYTES_MAX;
-use gateways::input::collected::Terms;
+use gateways::input::collected::Storage;
 use gateways::programs::environment::Circumstances;
 use gateways::quota;
 use session::client::Sender;
@@ -149,13 +149,13 @@ pub(super) fn told_scheme(
     proxies.told_scheme(request.origin.client_address(&shell.ring), request.head)
 }
 
-/// The terms on which the body of a request is collected; `None` if an upstream takes the body while it comes.
-pub(super) fn terms_of(
+/// The storage of the body of a request, if all of it is collected; `None` if an upstream takes the body while it comes.
+pub(super) fn storage_of(
     shell: &Shell,
     request: &Request<'_>,
     serving: &Serving,
     route: RouteId,
-) -> Option<Terms> {
+) -> Option<Storage> {
     let (buffer, dir) = match &serving.route(route).action {
         Action::Cgi(cgi) => (cgi.buffer, &cgi.buffer_dir),
         Action::Fastcgi(fastcgi) => {
@@ -166,7 +166,7 @@ pub(super) fn terms_of(
     };
     let client = client_of(shell, request, serving);
     let dir = quota::directory(dir.as_deref());
-    Some(Terms {
+    Some(Storage {
         memory_max: buffer.min(COLLECTED_BYTES_MAX),
         client: client.map(ClientKey::new),
         device: Device::unknown(name_of_device(&dir)),
