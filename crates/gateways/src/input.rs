@@ -19,8 +19,8 @@ use session::handler::{CONSUMER_ROOM_MIN, Consumer};
 
 /// Bytes of a streamed body that wait to be taken; at this limit the client has to wait.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// The most bytes of a body of known length that is collected whole, and of any collected body that wait in memory
-/// until it is complete.
+/// The longest body of known length that is collected whole; of a longer body only a part is collected. A body that is
+/// collected whole has at most so many bytes in memory, and the rest in a file.
 pub const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The body of a request.

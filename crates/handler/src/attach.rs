@@ -57,7 +57,8 @@ impl From<Status> for Denial {
     }
 }
 
-/// Wraps the answers of routes: a cache, a compressor.
+/// Wraps the answers of routes, such as a cache. Before that, the coding and the entity tag of a file were chosen, and the
+/// conditions and ranges of the request were applied. So a wrapper leaves the content as it is, and compresses nothing.
 pub trait Wrapper: fmt::Debug {
     /// Recalls the answer to a request that was let pass, before the request goes to its route.
     fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>>;

@@ -1,10 +1,8 @@
 //! The conditions under which a route answers a client: its access rules and limits.
 //!
-//! A route with conditions has a guard; any other route costs one test. A site has one, too, for the responses that no
-//! route makes. Access rules are sorted boundaries. A trusted
-//! proxy names its client in a PROXY header, which is read before the transport gets bytes, or in fields. The response
-//! to two fields that name different clients is a 400. The kernel paces TCP (`SO_MAX_PACING_RATE`); on other sockets
-//! the server sends slices of 100 ms.
+//! A route with conditions has a guard; any other route costs one test. A site has a guard, too, for the responses that no
+//! route makes. A guard judges by values: its caller (`router/admit.rs`) finds the client of a request, and the connections
+//! and tokens of that client are counted in `session/src/limits.rs`.
 
 use core::hash::{Hash as _, Hasher as _};
 use core::net::IpAddr;

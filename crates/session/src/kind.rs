@@ -50,7 +50,7 @@ pub const PROGRAM_BODY: Token = 22 << 56;
 pub const VIEWERS: Token = 23 << 56;
 /// The operations of an authorizer; the rest of the token is its own.
 pub const AUTHORIZER: Token = 24 << 56;
-/// The operations of a handler that wraps another one; the rest of the token is its own.
+/// The operations of handlers that only tests have; the rest of the token is their own.
 pub const HANDLER: Token = 32 << 56;
 /// The bits of a token that hold the kind.
 pub const MASK: Token = 0xff << 56;

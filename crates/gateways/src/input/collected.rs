@@ -62,7 +62,7 @@ pub struct Storage {
     pub device: Device,
 }
 
-/// The part of a body that is collected which is not that of any body.
+/// The state of a body that is collected whole, beside the state that each body has ([`Input`]).
 #[derive(Debug)]
 pub(crate) struct Collected {
     this: Weak<RefCell<Input>>,

@@ -267,7 +267,8 @@ impl Proxy {
         Found::Later(Some(interest))
     }
 
-    /// The memory that an answer keeps. The response of an upstream cannot be found again, so it is `unique`.
+    /// The memory that an answer keeps. The response of an upstream cannot be found again, so the connection always keeps
+    /// it.
     pub fn size(answer: &Answer) -> AnswerSize {
         let Answer::Response(reached) = answer else { return AnswerSize::default() };
         let shared = reached.output.borrow().reserved();

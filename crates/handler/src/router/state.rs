@@ -20,13 +20,13 @@
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
 //! | authorizer | [`Authorizer`](crate::attach::Authorizer) | Authorize | |
 //! | answer that is recalled | [`Wrapper`](crate::attach::Wrapper) | Recall | |
-//! | file, or gateway | `begin` | File; Program; Server | |
+//! | file, or gateway | `begin` (`advance.rs`) | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | error page | `steps.rs` | File | |
 //! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
-//! | hand-over by a program or a server | `advance` | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
+//! | hand-over by a program or a server | `advance.rs` | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
-//! | fields of the hand-over and of the route | `complete`, `answer.rs` | | |
+//! | fields of the hand-over and of the route | `advance.rs`, `answer.rs` | | |
 //!
 //! This table shows the states in which a request waits, and the data of each state. [`State::check`] rejects most other
 //! combinations.

@@ -450,8 +450,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 let Shell { ring, cx, operator, .. } = &mut self.shell;
                 operator.log_written(ring, cx.now, completion);
             }
-            // What another thread wants of the worker is seen by the caller of `turn`, a place by
-            // `serve_crowd`.
+            // A wake-up of another thread is here, too. It may also be for the caller of `turn`, or for `serve_crowd`:
+            // these look in each turn.
             _ => self.handler.handle(&mut self.shell, completion),
         }
     }

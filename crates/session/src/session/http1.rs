@@ -16,7 +16,7 @@
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | in a wait for a disk: not drained; in the other waits: any |
 //! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
-//! | Last | Request: the next worker turn, because a shutdown ended the wait for a body | only the request with that body | none | drained |
+//! | Last | Request: no longer for a body, because of a shutdown; the response begins in the next worker turn | only the request with that body | none | drained |
 //! | Lingering | the peer's end | none | none | drained |
 //!
 //! A peer that has half-closed (ended its sending direction) sends no more requests, so its connection waits only in the states Source and Peer.
