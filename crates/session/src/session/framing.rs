@@ -12,12 +12,13 @@ use crate::handler::{BodySink, Produced};
 /// The way in which the end of a body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// By its length; this many bytes are missing.
+    /// By its length, which is counted here: this many bytes are missing.
     Length(u64),
     /// By chunks.
     Chunked,
-    /// By the end of the connection, or by that of a stream of HTTP/2.
-    Close,
+    /// Not by bytes of the body: the head has said the length, or the end is that of the connection, of a tunnel or of a
+    /// stream of HTTP/2.
+    Unframed,
 }
 
 impl BodyFraming {
@@ -31,7 +32,7 @@ impl BodyFraming {
                 write::chunk_head(length, &mut head);
                 stream.push(Piece::Bytes(head));
             }
-            Self::Close => {}
+            Self::Unframed => {}
         }
     }
 
@@ -40,7 +41,7 @@ impl BodyFraming {
         match self {
             Self::Length(left) if left > 1 << 63 => 0,
             Self::Length(left) => left,
-            Self::Chunked | Self::Close => u64::MAX,
+            Self::Chunked | Self::Unframed => u64::MAX,
         }
     }
 
@@ -58,7 +59,7 @@ impl BodyFraming {
             Self::Length(left) => {
                 left > 1 << 63 || (left > 0 && matches!(produced, Produced::Ended))
             }
-            Self::Chunked | Self::Close => false,
+            Self::Chunked | Self::Unframed => false,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Work {
                 self.end_response(record, body_at);
             } else {
                 // Its length is in the head.
-                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
+                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Unframed);
                 let trailers = FieldSection::EMPTY;
                 self.push_parts(Sending { parts, framing, trailers, record, body_at });
             }
@@ -68,7 +68,7 @@ impl Work {
         }
         let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
-            _ if is_tunnel => BodyFraming::Close,
+            _ if is_tunnel => BodyFraming::Unframed,
             Some(length) => BodyFraming::Length(length),
             None if body.is_empty() => {
                 if !fields.status.is_bodiless() {
@@ -76,11 +76,11 @@ impl Work {
                 }
                 BodyFraming::Length(0)
             }
-            None if is_http10 => BodyFraming::Close,
+            None if is_http10 => BodyFraming::Unframed,
             None => BodyFraming::Chunked,
         };
-        self.ends_with_connection = framing == BodyFraming::Close && !is_tunnel;
-        last |= framing == BodyFraming::Close;
+        self.ends_with_connection = framing == BodyFraming::Unframed && !is_tunnel;
+        last |= framing == BodyFraming::Unframed;
         // `Last-Modified` is not later than the date of the message (RFC 9110 §8.8.2.1).
         fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
         let wire = Wire {

@@ -128,7 +128,7 @@ impl Http2 {
                 }
                 BodyFraming::Length(0)
             }
-            None => BodyFraming::Close,
+            None => BodyFraming::Unframed,
         };
         // `Last-Modified` is not later than the date of the message (RFC 9110 §8.8.2.1).
         fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
