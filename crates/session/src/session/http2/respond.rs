@@ -8,7 +8,7 @@ use outq::Payload as _;
 use super::lane::{Pause, Sending, Stage};
 use super::pace::Pace;
 use super::websocket::Tunnel;
-use super::work::{BATCH_BYTES, COPIED_BYTES_MAX, Work};
+use super::work::{BATCH_BYTES, INLINED_BYTES_MAX, Work};
 use super::{Http2, clock};
 use crate::context::Context;
 use crate::fields::has_hsts;
@@ -91,7 +91,7 @@ impl Http2 {
             }
             let has_body = finished.has_body_for(Takes::Memory);
             if has_body
-                && size <= COPIED_BYTES_MAX
+                && size <= INLINED_BYTES_MAX
                 && rate.is_none()
                 && self.may_send(work, id, size)
             {
@@ -141,7 +141,7 @@ impl Http2 {
             return self.end_response(work, cx, id, record);
         }
         if let BodyFraming::Length(length) = framing
-            && length <= COPIED_BYTES_MAX
+            && length <= INLINED_BYTES_MAX
             && rate.is_none()
             && self.may_send(work, id, length)
             && let Some(piece) = body.only_piece().filter(|piece| piece.len() == length)

@@ -346,8 +346,8 @@ impl Work {
     }
 }
 
-/// A piece that is copied behind its frame's head: the copy costs less than a piece of its own.
-pub(super) const COPIED_BYTES_MAX: u64 = 4 * 1024;
+/// The largest piece that is copied behind its frame's head: the copy costs less than a piece of its own.
+pub(super) const INLINED_BYTES_MAX: u64 = 4 * 1024;
 
 /// Appends the next bytes of a body, `count` of them, which are ready.
 pub(super) fn push_ready(
@@ -358,7 +358,7 @@ pub(super) fn push_ready(
 ) {
     while let Some(piece) = from.take_ready(count) {
         count -= piece.len();
-        if piece.len() <= COPIED_BYTES_MAX {
+        if piece.len() <= INLINED_BYTES_MAX {
             out.extend_from_slice(piece.bytes());
         } else {
             if !out.is_empty() {
