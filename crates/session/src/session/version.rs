@@ -43,8 +43,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work of a session of HTTP/2.
-    fn second(&mut self) -> &mut Work2 {
+    /// The work of a session of HTTP/2, which the connection speaks from now on.
+    fn http2(&mut self) -> &mut Work2 {
         self.is_http2 = true;
         let work = self.http2.get_or_insert_default();
         work.place = self.http1.place();
@@ -69,7 +69,7 @@ macro_rules! with_work {
                 $call
             }
             Inner::Http2($session) => {
-                let $its = $work.second();
+                let $its = $work.http2();
                 $call
             }
         }
@@ -85,7 +85,7 @@ macro_rules! with_any_work {
                 $call
             }
             Inner::Http2($session) => {
-                let $its = $work.map(Work::second);
+                let $its = $work.map(Work::http2);
                 $call
             }
         }
@@ -128,11 +128,11 @@ impl Session for Http {
                 return taken;
             }
             let listener = work.http1.place().listener;
-            self.begin_second(requests.cx(), listener);
+            self.begin_http2(requests.cx(), listener);
         }
         match &mut self.0 {
             Inner::Http1(_) => unreachable!("it has just been changed"),
-            Inner::Http2(session) => session.handle_bytes(work.second(), requests, bytes),
+            Inner::Http2(session) => session.handle_bytes(work.http2(), requests, bytes),
         }
     }
 
@@ -261,7 +261,7 @@ impl Session for Http {
 
     fn choose(&mut self, cx: &mut Context, is_http2: bool, listener: u32) {
         if is_http2 {
-            self.begin_second(cx, listener);
+            self.begin_http2(cx, listener);
         }
     }
 
@@ -294,7 +294,7 @@ impl Session for Http {
 impl Http {
     /// Speaks HTTP/2 from now on.
     #[cold]
-    fn begin_second(&mut self, cx: &mut Context, listener: u32) {
+    fn begin_http2(&mut self, cx: &mut Context, listener: u32) {
         cx.stats.http2_connections += 1;
         let mut session = Box::new(Http2::begin(cx, listener));
         let is_retiring = match &self.0 {
@@ -320,7 +320,7 @@ impl Pump<Http> for Work {
     ) -> Progress {
         match &mut session.0 {
             Inner::Http1(session) => self.http1.pump(session, ring, disk, transport, connection),
-            Inner::Http2(session) => self.second().pump(session, ring, disk, transport, connection),
+            Inner::Http2(session) => self.http2().pump(session, ring, disk, transport, connection),
         }
     }
 }
