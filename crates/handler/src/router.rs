@@ -290,8 +290,8 @@ impl Handler for Router {
             kind::CGI => self.programs.handle(shell, &completion),
             kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
             kind::SPOOL => self.proxy.handle_spool(shell, completion),
-            kind::SCRIPT_BODY => self.proxy.handle_body(shell, completion),
-            kind::PROGRAM_BODY => self.programs.handle_body(shell, completion),
+            kind::FASTCGI_BODY => self.proxy.handle_body(shell, completion),
+            kind::CGI_BODY => self.programs.handle_body(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::PAGE => self.pages.handle(shell, completion),
             kind::AUTHORIZER => {

@@ -43,9 +43,9 @@ pub const PAGE: Token = 19 << 56;
 /// The file of a buffer for a slow client is opened, written or given back; the exchange follows.
 pub const SPOOL: Token = 20 << 56;
 /// The file of a body for a FastCGI application is opened, written or read.
-pub const SCRIPT_BODY: Token = 21 << 56;
-/// The same for a program.
-pub const PROGRAM_BODY: Token = 22 << 56;
+pub const FASTCGI_BODY: Token = 21 << 56;
+/// The file of a body for a program (CGI) is opened, written or read.
+pub const CGI_BODY: Token = 22 << 56;
 /// The timer of the viewers of the operator's page.
 pub const VIEWERS: Token = 23 << 56;
 /// The operations of an authorizer; the rest of the token is its own.

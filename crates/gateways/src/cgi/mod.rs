@@ -119,7 +119,7 @@ impl Programs {
             woken: VecDeque::new(),
             mailbox: None,
             ticks: false,
-            bodies: Bodies::new(kind::PROGRAM_BODY, quota),
+            bodies: Bodies::new(kind::CGI_BODY, quota),
             lines: Lines::default(),
             scratch: Vec::new(),
         }

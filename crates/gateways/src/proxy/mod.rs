@@ -176,7 +176,7 @@ impl Proxy {
             expired: VecDeque::new(),
             tick_at: None,
             tidied: Time::default(),
-            bodies: Bodies::new(kind::SCRIPT_BODY, quota),
+            bodies: Bodies::new(kind::FASTCGI_BODY, quota),
             lines: Lines::default(),
             pools: Pools::new(account, buffers_bytes_max),
         }
