@@ -33,7 +33,7 @@ pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
 use logs::Recording;
 pub use redirects::{NoRedirects, read_redirects};
-use session::context::{Demands, Recorder};
+use session::context::{Demands, SiteRules};
 use session::fields::Rules;
 use session::forwarded::Scheme;
 use snapshot::{Inner, RecordPlace, TreeIndex};
@@ -464,7 +464,7 @@ impl Servings {
     }
 }
 
-impl Recorder for Servings {
+impl SiteRules for Servings {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
         let (serving, site) = self.of_refused(listener, head);
         serving.recording(Destination { site, route: None })

@@ -48,8 +48,8 @@ pub struct Context {
     pub stats: Stats,
     /// The limits and times of the configuration.
     pub tuning: Rc<Tuning>,
-    /// Says where requests are recorded that no handler answers.
-    pub recorder: Rc<dyn Recorder>,
+    /// The rules of listeners and sites.
+    pub site_rules: Rc<dyn SiteRules>,
     /// The memory that peers make the worker hold.
     pub budget: Budget,
     /// The pieces that all transports take; `None` if each takes its own.
@@ -74,9 +74,9 @@ pub struct Context {
     tokens: (RandomState, u64),
 }
 
-/// Says where requests are recorded that no handler answers, because they are refused or their clients have left; and the
-/// fields that the site demands in the responses to these.
-pub trait Recorder: fmt::Debug {
+/// The rules of listeners and sites that are needed without a handler: where a request is recorded that was refused or whose
+/// client has left, which proxies are believed, and what a listener speaks.
+pub trait SiteRules: fmt::Debug {
     /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
     /// request.
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
@@ -125,8 +125,8 @@ pub struct Demands {
     pub server_timing: bool,
 }
 
-/// Records nothing.
-impl Recorder for () {
+/// No rules: nothing is recorded.
+impl SiteRules for () {
     fn recording(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
         None
     }
@@ -156,7 +156,7 @@ impl Context {
     }
 
     /// The context of a worker before its first turn.
-    pub fn new(tuning: Tuning, recorder: Rc<dyn Recorder>) -> Self {
+    pub fn new(tuning: Tuning, site_rules: Rc<dyn SiteRules>) -> Self {
         let tuning = Rc::new(tuning);
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {
@@ -170,7 +170,7 @@ impl Context {
             is_ending: false,
             stats: Stats::default(),
             tuning,
-            recorder,
+            site_rules,
             budget,
             takes: Some(Takes::Files),
             other_protocol: None,

@@ -158,7 +158,7 @@ fn limits(cx: &Context, takes_tunnels: bool) -> http2::Limits {
 impl Http2 {
     /// The session of a connection of this listener, on which nothing was received.
     pub(super) fn begin(cx: &Context, listener: u32) -> Self {
-        let limits = limits(cx, cx.recorder.takes_tunnels(listener));
+        let limits = limits(cx, cx.site_rules.takes_tunnels(listener));
         Self::with(cx.now, &limits)
     }
 

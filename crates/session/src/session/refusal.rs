@@ -44,19 +44,19 @@ pub(super) fn make(
     respond: impl FnOnce(&mut Context, &mut Response<'_>),
 ) {
     cx.asked = (cx.next_unnamed(), false);
-    let Demands { hsts, rules, server_timing } = cx.recorder.demands(listener, head);
+    let Demands { hsts, rules, server_timing } = cx.site_rules.demands(listener, head);
     let reason = reject.into();
     let mut response = page::refused(reject, page::bare(reject.status));
     fields::apply_to(&rules, head.map(|head| head.target), &mut response.made().head);
     response.hsts = hsts.as_ref();
     response.reason = Some(&reason);
-    response.terms.recording = cx.recorder.recording(listener, head);
+    response.terms.recording = cx.site_rules.recording(listener, head);
     response.terms.server_timing = server_timing;
     response.terms.scheme = scheme;
     if let Some(head) = head {
-        response.terms.scheme = cx.recorder.scheme(scheme, client, head);
+        response.terms.scheme = cx.site_rules.scheme(scheme, client, head);
         if cx.logs {
-            response.terms.client = cx.recorder.client(client, head);
+            response.terms.client = cx.site_rules.client(client, head);
         }
     }
     respond(cx, &mut response);

@@ -9,7 +9,7 @@ use super::Connection;
 use super::work::Work;
 use handler::desk::Desk;
 use logs::{Began, Cut, Record};
-use session::context::Recorder as _;
+use session::context::SiteRules as _;
 use session::shell::Shell;
 use session::{Broken, BrokenEnd, Left, Session, Unanswered};
 

@@ -12,7 +12,7 @@ use crate::network::Origin;
 use handler::desk::Desk;
 use handler::{Handler, Response, Ticket};
 use session::Session;
-use session::context::Recorder as _;
+use session::context::SiteRules as _;
 use session::page;
 use session::request_id::RequestId;
 use session::shell::Shell;

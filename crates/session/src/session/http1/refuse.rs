@@ -57,7 +57,7 @@ impl Http1 {
         // With TLS the client says in the handshake that it speaks HTTP/2.
         if protocol == OtherProtocol::Http2
             && work.scheme == Scheme::Http
-            && cx.recorder.speaks_http2(work.listener)
+            && cx.site_rules.speaks_http2(work.listener)
         {
             self.take_no_more();
             work.has_preface = true;

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::Producing;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::context::Recorder;
+use crate::context::SiteRules;
 use crate::fields::HSTS;
 use crate::files::{FileSet, Whole};
 use crate::forwarded::Scheme;
@@ -44,7 +44,7 @@ fn recording() -> Option<Rc<Recording>> {
 #[derive(Debug)]
 struct Recorded;
 
-impl Recorder for Recorded {
+impl SiteRules for Recorded {
     fn recording(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
         recording()
     }
