@@ -24,7 +24,7 @@ use session::shell::{Complaint, Operator};
 /// The minimum time between two messages about the same thing.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The operator of a worker's shell.
+/// The part of a worker's shell that only its owner knows: what is served, the logs, the numbers and the messages.
 #[derive(Debug)]
 pub struct Desk {
     /// The current configuration, and earlier ones that connections still use.

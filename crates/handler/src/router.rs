@@ -368,15 +368,15 @@ impl Router {
     ///
     /// If there is not one open directory for each root.
     pub fn new(roots: &[Fd], descriptors_max: usize, shell: &mut Shell<Desk>) -> io::Result<Self> {
-        let servings = Rc::clone(&shell.operator.servings);
+        let servings = Rc::clone(&shell.desk.servings);
         let snapshot = Arc::clone(&servings.now().snapshot);
         let quota = Arc::clone(snapshot.quota());
-        let recordings = shell.operator.recordings(&mut shell.cx, &snapshot);
+        let recordings = shell.desk.recordings(&mut shell.cx, &snapshot);
         let (files, serving) = Files::new(snapshot, roots, descriptors_max, &shell.cx)?;
         let serving = Rc::new(serving.recorded(recordings));
         servings.replace(Rc::clone(&serving));
-        let metrics = Arc::clone(shell.operator.meters.metrics());
-        let viewers = Viewers::new(Arc::clone(&shell.operator.board));
+        let metrics = Arc::clone(shell.desk.meters.metrics());
+        let viewers = Viewers::new(Arc::clone(&shell.desk.board));
         let (account, buffers_max) = (&shell.cx.budget.shared, shell.cx.tuning.buffers_bytes_max);
         let mut proxy = Proxy::new(account, buffers_max, Arc::clone(&quota));
         proxy.watch(shell, serving.snapshot.upstreams());
@@ -422,7 +422,7 @@ impl Router {
         roots: &HashMap<usize, Fd>,
     ) {
         let before = self.servings.now();
-        let recordings = shell.operator.recordings(&mut shell.cx, &snapshot);
+        let recordings = shell.desk.recordings(&mut shell.cx, &snapshot);
         let serving = self.files.successor(&before, snapshot, succession, roots);
         let serving = Rc::new(serving.recorded(recordings));
         self.proxy.watch(shell, serving.snapshot.upstreams());

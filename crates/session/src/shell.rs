@@ -61,14 +61,14 @@ pub struct Shell<O: ?Sized = dyn Operator> {
     pub cx: Context,
     /// The devices that do not answer, as all workers know them.
     silences: Arc<Silences<String>>,
-    /// What is told goes there.
-    pub operator: O,
+    /// The messages to the operator go there. The owner of the shell may have more there.
+    pub desk: O,
 }
 
 impl<O: Operator> Shell<O> {
     /// Begins the first turn. All workers share `silences`: devices that do not answer, and their names for the operator.
-    pub fn new(ring: Ring, cx: Context, silences: Arc<Silences<String>>, operator: O) -> Self {
-        let mut shell = Self { ring, cx, silences, operator };
+    pub fn new(ring: Ring, cx: Context, silences: Arc<Silences<String>>, desk: O) -> Self {
+        let mut shell = Self { ring, cx, silences, desk };
         shell.tick();
         shell
     }
@@ -174,7 +174,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Writes a message to the operator.
     pub fn note(&mut self, text: &str) {
-        self.operator.note(&mut self.ring, text);
+        self.desk.note(&mut self.ring, text);
     }
 
     /// Reports that a limit of the system has been reached, at most once in `COMPLAINT_INTERVAL`.
@@ -197,7 +197,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Reports something, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain(&mut self, about: Complaint, text: &str) {
-        self.operator.complain(&mut self.ring, self.cx.now, about, text);
+        self.desk.complain(&mut self.ring, self.cx.now, about, text);
     }
 }
 

@@ -12,13 +12,13 @@ use session::shell::Shell;
 #[inline]
 pub(super) fn admit(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
     let asks = shell.cx.logs
-        || shell.operator.servings.at(origin.listener).snapshot.admission(origin.listener).asks;
+        || shell.desk.servings.at(origin.listener).snapshot.admission(origin.listener).asks;
     !asks || ask(shell, origin)
 }
 
 #[cold]
 fn ask(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
-    let serving = shell.operator.servings.at(origin.listener);
+    let serving = shell.desk.servings.at(origin.listener);
     let is_unix = serving.snapshot.admission(origin.listener).is_unix;
     match origin.client_address(&shell.ring) {
         // The client has gone. As a client on a Unix socket it would pass all rules.
@@ -30,7 +30,7 @@ fn ask(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
 /// Notes the client of a connection, and counts it. Returns false if the client has far too many.
 #[cold]
 pub(super) fn enter(shell: &mut Shell<Desk>, origin: &mut Origin, address: Option<IpAddr>) -> bool {
-    let serving = shell.operator.servings.at(origin.listener);
+    let serving = shell.desk.servings.at(origin.listener);
     let admission = serving.snapshot.admission(origin.listener);
     let client = client_of(shell, origin.listener, address);
     let is_beyond = |max| client.counted.as_ref().is_some_and(|counted| counted.is_beyond(max));
@@ -46,7 +46,7 @@ pub(super) fn enter(shell: &mut Shell<Desk>, origin: &mut Origin, address: Optio
 #[cold]
 pub(super) fn count(shell: &Shell<Desk>, origin: &mut Origin) {
     let is_counted = origin.client().is_some_and(|client| client.counted.is_some());
-    let snapshot = &shell.operator.servings.at(origin.listener).snapshot;
+    let snapshot = &shell.desk.servings.at(origin.listener).snapshot;
     if is_counted || !snapshot.admission(origin.listener).counts {
         return;
     }
@@ -58,7 +58,7 @@ pub(super) fn count(shell: &Shell<Desk>, origin: &mut Origin) {
 
 /// The client at a listener with this address, whose connection is counted if a limit wants it.
 fn client_of(shell: &Shell<Desk>, listener: u32, address: Option<IpAddr>) -> Client {
-    let snapshot = &shell.operator.servings.at(listener).snapshot;
+    let snapshot = &shell.desk.servings.at(listener).snapshot;
     // Those of a proxy are of many clients.
     let counts = snapshot.admission(listener).counts && !snapshot.proxies().trusts(address);
     Client::new(address, counts.then(|| snapshot.limiter()))

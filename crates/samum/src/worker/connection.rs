@@ -305,7 +305,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Closes the connection because its listener was removed: after the responses that have begun, or else after its
     /// next response.
     pub(super) fn retire<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>) -> After {
-        tools.shell.operator.servings.enter_removed(self.origin.listener);
+        tools.shell.desk.servings.enter_removed(self.origin.listener);
         self.await_last_request(tools)
     }
 
@@ -394,7 +394,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             work.count_requests(&mut shell.cx.stats, self.origin.scheme(), 0);
             work.count_activity(&mut shell.cx.stats, Activity::Idle);
         }
-        shell.operator.servings.leave_removed(self.origin.listener);
+        shell.desk.servings.leave_removed(self.origin.listener);
         if is_done {
             self.transport.close_idle(&mut shell.ring);
         } else {

@@ -211,21 +211,21 @@ impl<S: Session, N: Network> Worker<S, N> {
             return;
         }
         let Replacement { snapshot, succession, roots, listeners, logs } = replacement;
-        let before = self.shell.operator.servings.now();
+        let before = self.shell.desk.servings.now();
         for (log, file) in logs {
-            self.shell.operator.logs.open(&log, file, self.shell.cx.now);
+            self.shell.desk.logs.open(&log, file, self.shell.cx.now);
         }
         self.handler.replace(&mut self.shell, snapshot, &succession, &roots);
         self.disk.set_patience(Some(self.shell.cx.tuning.timeout_disk));
         for listener in succession.removed() {
-            self.shell.operator.servings.remove(*listener, Rc::clone(&before));
+            self.shell.desk.servings.remove(*listener, Rc::clone(&before));
             self.network.remove(&mut self.shell.ring, *listener);
         }
         drop(before);
         for (number, socket) in listeners {
             self.network.add(number, socket);
         }
-        let serving = self.shell.operator.servings.now();
+        let serving = self.shell.desk.servings.now();
         self.network.set_listeners(serving.snapshot.listeners());
         self.shell.cx.takes = self.network.takes();
         self.handler.set_takes(self.shell.cx.takes);
@@ -280,7 +280,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let desk =
             Desk::new(servings, logs, metrics.meters(number), notes, parts.told, parts.board);
         let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
-        shell.operator.logs.set_seed(shell.cx.id_seed);
+        shell.desk.logs.set_seed(shell.cx.id_seed);
         shell.cx.takes = network.takes();
         let mut worker = Self {
             handler: handler(&mut shell)?,
@@ -343,7 +343,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// Writes an access log to another file from now on.
     pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
-        self.shell.operator.logs.open(log, file, self.shell.cx.now);
+        self.shell.desk.logs.open(log, file, self.shell.cx.now);
     }
 
     /// Waits until something happens, but not beyond `until`, and handles everything that has happened.
@@ -356,8 +356,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
         let late = self.shutdown.as_ref().and_then(|shutdown| Some(shutdown.late.front()?.0));
         let trim = self.trim.due();
-        let Shell { ring, cx, operator, .. } = &mut self.shell;
-        let lines = operator.flush_logs(ring, cx);
+        let Shell { ring, cx, desk, .. } = &mut self.shell;
+        let lines = desk.flush_logs(ring, cx);
         let until = Time::earliest([until, look, late, trim, self.wheel.next(), lines]);
         let is_busy = self.has_news
             || !self.again.is_empty()
@@ -375,8 +375,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {
             self.network.count(&mut self.shell.cx.stats);
-            let Shell { ring, cx, operator, .. } = &mut self.shell;
-            operator.end_turn(ring, cx, &self.disk, self.connections.len());
+            let Shell { ring, cx, desk, .. } = &mut self.shell;
+            desk.end_turn(ring, cx, &self.disk, self.connections.len());
         }
         self.shell.ring.wait_since(self.shell.cx.now, until, &mut self.completions)?;
         self.shell.tick();
@@ -386,8 +386,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.handle_event(event);
         }
         if let Some(told) = self.shell.cx.other_protocol.take() {
-            let Shell { ring, cx, operator, .. } = &mut self.shell;
-            operator.tell_protocol(ring, cx.now, told);
+            let Shell { ring, cx, desk, .. } = &mut self.shell;
+            desk.tell_protocol(ring, cx.now, told);
         }
         if let Some((attack, client)) = self.shell.cx.http2_attack.take() {
             self.tell_attack(attack, client);
@@ -402,7 +402,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if trim.is_some() && self.trim.is_wanted(self.shell.cx.budget.held(), self.shell.cx.now) {
             ring::trim_heap();
         }
-        if self.shell.operator.servings.has_removed() {
+        if self.shell.desk.servings.has_removed() {
             self.drop_removed();
         }
         Ok(())
@@ -447,8 +447,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             }
             kind::DISK => self.handle_disk(completion),
             kind::ACCESS | kind::NOTE => {
-                let Shell { ring, cx, operator, .. } = &mut self.shell;
-                operator.log_written(ring, cx.now, completion);
+                let Shell { ring, cx, desk, .. } = &mut self.shell;
+                desk.log_written(ring, cx.now, completion);
             }
             // A wake-up of another thread is here, too. It may also be for the caller of `turn`, or for `serve_crowd`:
             // these look in each turn.
@@ -512,7 +512,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     #[cold]
     fn drop_removed(&mut self) {
         let Self { shell, network, newcomers, .. } = self;
-        shell.operator.servings.retain_removed(|listener| {
+        shell.desk.servings.retain_removed(|listener| {
             network.is_open(listener)
                 || newcomers.iter().any(|new| network.origin(new).listener == listener)
         });

@@ -70,7 +70,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if !admission::admit(&mut self.shell, &mut origin) {
             return self.crowd.leave();
         }
-        let snapshot = &self.shell.operator.servings.at(origin.listener).snapshot;
+        let snapshot = &self.shell.desk.servings.at(origin.listener).snapshot;
         let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
             let proxies = snapshot.proxies();
             let peer = origin.client().and_then(|client| client.address);
@@ -82,7 +82,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             Connection::new(transport, origin, header, shell.cx.now)
         });
         self.settle(id, After::Keep);
-        if self.shell.operator.servings.has_removed() {
+        if self.shell.desk.servings.has_removed() {
             self.retire_if_removed(id);
         }
         match &self.shutdown {
@@ -96,7 +96,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     #[cold]
     fn retire_if_removed(&mut self, id: u64) {
         self.act(id, |connection, tools| {
-            let is_removed = tools.shell.operator.servings.is_removed(connection.listener());
+            let is_removed = tools.shell.desk.servings.is_removed(connection.listener());
             if is_removed { connection.retire(tools) } else { After::Keep }
         });
     }

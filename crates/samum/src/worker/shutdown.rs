@@ -195,13 +195,13 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         while self.shell.ring.now() < until {
             let now = self.shell.ring.now();
-            let mut quiet = self.shell.operator.notes.is_quiet();
-            self.shell.operator.notes.hurry(&mut self.shell.ring, now);
-            quiet &= self.shell.operator.logs.hurry(&mut self.shell.ring, now);
+            let mut quiet = self.shell.desk.notes.is_quiet();
+            self.shell.desk.notes.hurry(&mut self.shell.ring, now);
+            quiet &= self.shell.desk.logs.hurry(&mut self.shell.ring, now);
             if quiet || self.turn(Some(until)).is_err() {
                 break;
             }
         }
-        self.shell.operator.logs.lost()
+        self.shell.desk.logs.lost()
     }
 }

@@ -28,7 +28,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let head = &unanswered.head.as_head();
         let ticket = shell.cx.next_unnamed();
         let cx = &shell.cx;
-        let servings = &shell.operator.servings;
+        let servings = &shell.desk.servings;
         let Some(recording) = servings.recording(self.origin.listener, Some(head)) else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
@@ -63,7 +63,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs and counts a response that has left, or of which no more will leave.
     pub(super) fn record(&self, shell: &mut Shell<Desk>, left: &Left, cut: Option<Cut>) {
-        let Shell { ring, operator, .. } = shell;
-        operator.record(ring, &left.record, left.bytes, &self.origin, cut);
+        let Shell { ring, desk, .. } = shell;
+        desk.record(ring, &left.record, left.bytes, &self.origin, cut);
     }
 }

@@ -44,13 +44,13 @@ pub(super) fn respond<S: Session, H: Handler>(
         let Tools { handler, shell, .. } = tools;
         note_error(*handler, shell, head, &response, ticket, origin);
     }
-    let Shell { cx, operator, .. } = tools.shell;
+    let Shell { cx, desk, .. } = tools.shell;
     let client = || origin.client().map(|client| client.address);
     let mut shows_scheme = false;
     if cx.logs {
-        response.terms.client = operator.servings.client(client(), head);
+        response.terms.client = desk.servings.client(client(), head);
         if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
-            let is_trusted = operator.servings.trusts(client());
+            let is_trusted = desk.servings.trusts(client());
             cx.asked = (ticket, is_trusted);
             shows_scheme = true;
             // An id is of use to the operator only if a log has it.
@@ -60,7 +60,7 @@ pub(super) fn respond<S: Session, H: Handler>(
         }
     }
     if cx.counts || shows_scheme || response.hsts.is_some() {
-        response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
+        response.terms.scheme = desk.servings.scheme(origin.scheme(), client(), head);
     }
     session.respond(work, cx, request, head, &mut response)
 }
@@ -77,7 +77,7 @@ fn note_error<H: Handler>(
 ) {
     let id = || {
         let client = origin.client().map(|client| client.address);
-        let is_trusted = shell.operator.servings.trusts(client);
+        let is_trusted = shell.desk.servings.trusts(client);
         RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
     };
     handler.note_error(&shell.cx, head, response, id);
