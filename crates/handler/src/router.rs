@@ -86,7 +86,7 @@ pub struct Router {
     /// True if there is an authorizer or a wrapper.
     is_attached: bool,
     /// True if the wrapper has more to do in another worker turn.
-    wrapper_has_turn: bool,
+    wrapper_wants_turn: bool,
     /// A buffer for the normal form of a path that is not in normal form.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
@@ -269,8 +269,8 @@ impl Handler for Router {
     }
 
     #[inline]
-    fn has_turn(&self) -> bool {
-        self.proxy.has_turn() || self.pages.has_turn() || self.wrapper_has_turn
+    fn wants_turn(&self) -> bool {
+        self.proxy.wants_turn() || self.pages.wants_turn() || self.wrapper_wants_turn
     }
 
     #[inline]
@@ -393,7 +393,7 @@ impl Router {
             authorizer: None,
             wrapper: None,
             is_attached: false,
-            wrapper_has_turn: false,
+            wrapper_wants_turn: false,
             scratch: Vec::new(),
             metrics,
             viewers,

@@ -103,8 +103,8 @@ impl<N: Network> Network for Secure<N> {
     }
 
     #[inline]
-    fn has_turn(&self) -> bool {
-        self.handshakes.has_turn() || self.below.has_turn()
+    fn wants_turn(&self) -> bool {
+        self.handshakes.wants_turn() || self.below.wants_turn()
     }
 
     #[inline]

@@ -100,7 +100,7 @@ pub trait Handler {
 
     /// Returns true if [`act`](Self::act) has more work for the next worker turn. The worker then does not wait, but
     /// first gives connections their turns.
-    fn has_turn(&self) -> bool {
+    fn wants_turn(&self) -> bool {
         false
     }
 

@@ -53,7 +53,7 @@ pub trait Network {
     }
 
     /// Returns true if the network has work of its own that wants a part of the next worker turn, which does not wait then.
-    fn has_turn(&self) -> bool {
+    fn wants_turn(&self) -> bool {
         false
     }
 

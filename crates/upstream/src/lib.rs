@@ -520,7 +520,7 @@ impl Links {
     }
 
     /// Returns true if handshakes wait for another turn of the worker.
-    pub fn has_turn(&self) -> bool {
+    pub fn wants_turn(&self) -> bool {
         self.steps.is_waiting()
     }
 

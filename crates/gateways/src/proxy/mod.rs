@@ -442,8 +442,9 @@ impl Proxy {
     }
 
     /// Returns true if an exchange waits for another quantum; then the worker does not wait.
-    pub fn has_turn(&self) -> bool {
-        let has_some = !self.again.is_empty() || !self.expired.is_empty() || self.links.has_turn();
+    pub fn wants_turn(&self) -> bool {
+        let has_some =
+            !self.again.is_empty() || !self.expired.is_empty() || self.links.wants_turn();
         has_some && !self.is_idle()
     }
 

@@ -182,7 +182,7 @@ impl Pages {
     }
 
     /// Returns true if pages that can continue wait for the next worker turn.
-    pub(super) fn has_turn(&self) -> bool {
+    pub(super) fn wants_turn(&self) -> bool {
         let has_some = !self.line.is_empty() || !self.news.borrow().touched.is_empty();
         has_some && !self.pages.is_empty()
     }

@@ -261,7 +261,7 @@ impl Router {
         {
             self.resume(shell, ticket, Event::Recalled(recalled));
         }
-        self.wrapper_has_turn = self.wrapper.as_mut().is_some_and(|wrapper| wrapper.act());
+        self.wrapper_wants_turn = self.wrapper.as_mut().is_some_and(|wrapper| wrapper.act());
     }
 
     /// Continues a request for which an event has come.

@@ -124,7 +124,7 @@ impl Handshakes {
 
     /// Returns true if there is something to do that no event brings. The end of a step of the helper is an event.
     #[inline]
-    pub(super) fn has_turn(&self) -> bool {
+    pub(super) fn wants_turn(&self) -> bool {
         !self.short.is_empty() || !self.refused.is_empty() || !self.wishes.is_empty()
     }
 
@@ -137,7 +137,7 @@ impl Handshakes {
     /// The next outcome in this worker turn, until its time is over.
     #[inline]
     pub(super) fn next(&mut self, ring: &mut Ring) -> Option<Outcome> {
-        if !self.has_turn() && self.long.is_empty() && self.running.is_empty() {
+        if !self.wants_turn() && self.long.is_empty() && self.running.is_empty() {
             return None;
         }
         self.advance(ring)

@@ -144,7 +144,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return self.handle_header(tools, bytes);
         }
         let mut work = self.take_work(tools);
-        let has_turn = self.has_turn(&work);
+        let may_go_on = self.may_go_on(&work);
         let takes = self.transport.takes();
         let plain = match self.transport.receive(bytes, work.session.queue()) {
             Ok(plain) => plain,
@@ -159,10 +159,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             self.note_handshake(&mut tools.shell.cx);
             self.tell_origin(&mut work);
             work.input.extend_from_slice(&plain);
-            if has_turn {
+            if may_go_on {
                 self.read_input(tools, &mut work);
             }
-        } else if !has_turn {
+        } else if !may_go_on {
             work.input.extend_from_slice(plain);
         } else if work.input.is_empty() {
             let taken = read(&mut self.session, &self.origin, takes, tools, &mut work, plain);
@@ -178,7 +178,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             self.work = Some(work);
             return end(tools.shell, why);
         }
-        if has_turn { self.proceed(tools, work) } else { self.wait_for_turn(tools, work) }
+        if may_go_on { self.proceed(tools, work) } else { self.wait_for_turn(tools, work) }
     }
 
     /// Handles the peer's end: it will send no more.
@@ -454,8 +454,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Returns true if the connection may go on at once. A connection that had its quantum waits in the queue with the
     /// others. With a quantum for each event, many such connections would take the worker for themselves.
-    fn has_turn(&self, work: &Work<S::Work, A>) -> bool {
-        !work.queued && !self.session.had_its_share(&work.session)
+    fn may_go_on(&self, work: &Work<S::Work, A>) -> bool {
+        !work.queued && !self.session.had_its_quantum(&work.session)
     }
 
     /// Goes on at once, or when its turn comes.
@@ -464,7 +464,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
         work: Box<Work<S::Work, A>>,
     ) -> After {
-        if self.has_turn(&work) {
+        if self.may_go_on(&work) {
             self.proceed(tools, work)
         } else {
             self.wait_for_turn(tools, work)
@@ -615,7 +615,6 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn client_address(&self) -> Option<Option<IpAddr>> {
         Some(self.origin.client()?.address)
     }
-
 }
 
 /// Gives bytes to the session; returns how many were taken.

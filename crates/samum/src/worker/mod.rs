@@ -368,9 +368,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 .is_some_and(|shutdown| !self.connections.is_end(shutdown.next))
             || self.is_closing()
             || (wants_place && self.idlers.is_looking())
-            || self.disk.has_turn()
-            || self.handler.has_turn()
-            || self.network.has_turn();
+            || self.disk.has_next_waiting()
+            || self.handler.wants_turn()
+            || self.network.wants_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {

@@ -227,7 +227,7 @@ struct SocketQueues {
     /// True if a receive into a file has lost bytes.
     has_lost: bool,
     /// True if its sends are among [`Calls::turns`].
-    has_turn: bool,
+    is_queued: bool,
     /// The bytes of the sends that have ended.
     sent: u64,
     /// The bytes that the peer had acknowledged at the last look.
@@ -312,7 +312,7 @@ impl Calls {
                 readable: None,
                 is_broken: false,
                 has_lost: false,
-                has_turn: false,
+                is_queued: false,
                 sent: 0,
                 acknowledged: 0,
                 is_unread: false,
@@ -526,7 +526,7 @@ impl Calls {
                 match self.turns.pop_front() {
                     Some(Turn::Send(socket)) => {
                         if let Some(queues) = self.sockets.get_mut(socket.0) {
-                            queues.has_turn = false;
+                            queues.is_queued = false;
                         }
                         self.pump(socket);
                     }
@@ -535,7 +535,7 @@ impl Calls {
                         if let Some(InFlight { work: Work::Read(read), .. }) =
                             self.calls.get_mut(call.0)
                         {
-                            read.has_turn = false;
+                            read.is_queued = false;
                         }
                         self.pump_read(call);
                     }
@@ -648,7 +648,7 @@ impl Calls {
             self.end_send(call, end);
         }
         if let Some(queues) = self.sockets.get_mut(socket.0)
-            && !core::mem::replace(&mut queues.has_turn, true)
+            && !core::mem::replace(&mut queues.is_queued, true)
         {
             self.turns.push_back(Turn::Send(socket));
         }

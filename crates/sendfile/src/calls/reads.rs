@@ -22,7 +22,7 @@ pub(super) struct Read {
     pub(super) stream: Stream,
     room: Room,
     /// True if it is among [`Calls::turns`].
-    pub(super) has_turn: bool,
+    pub(super) is_queued: bool,
 }
 
 /// The memory of a read, as the peer of its stream: it takes everything at once.
@@ -54,7 +54,7 @@ impl Calls {
         }
         let mut stream = Stream::new();
         stream.push_file(file, range, policy);
-        let read = Read { stream, room, has_turn: false };
+        let read = Read { stream, room, is_queued: false };
         let call = self.begin(token, Work::Read(Box::new(read)));
         self.pump_read(call);
         Ok(call)
@@ -65,13 +65,13 @@ impl Calls {
         let Some(InFlight { work: Work::Read(read), .. }) = self.calls.get_mut(call.0) else {
             return;
         };
-        let Read { stream, room, has_turn } = &mut **read;
+        let Read { stream, room, is_queued } = &mut **read;
         let mut memory = Memory(room.bytes_mut());
         match stream.pump(&mut self.ring, &mut self.disk, &mut memory, owner(call)) {
             // The memory never blocks, and releases what it has taken.
             Progress::Blocked | Progress::Waiting => {}
             Progress::More => {
-                if !core::mem::replace(has_turn, true) {
+                if !core::mem::replace(is_queued, true) {
                     self.turns.push_back(Turn::Read(call));
                 }
             }

@@ -376,7 +376,7 @@ impl Test {
         assert_eq!((self.calls.pieces, self.reads.len(), self.stores.len()), (0, 0, 0));
         assert_eq!((self.calls.disk.buffers_lent(), self.world.pipe_bytes()), (0, 0));
         assert!(
-            !self.calls.disk.has_turn()
+            !self.calls.disk.has_next_waiting()
                 && self.calls.disk.next_holder(self.calls.ring.now()).is_none()
         );
         assert_eq!(self.calls.in_flight(), 1, "only the accept goes on");

@@ -62,7 +62,7 @@ fn streams_that_go_on_wait_for_the_pace_and_first_reads_do_not() {
     };
     let begun: Vec<_> = (0..5).map(|name| read(&mut disk, &mut ring, name, Wait::Next)).collect();
     assert_eq!(begun, [true, true, true, false, false]);
-    assert!(!disk.has_turn(), "its pace has no room for a chunk");
+    assert!(!disk.has_next_waiting(), "its pace has no room for a chunk");
     assert!(read(&mut disk, &mut ring, 10, Wait::First));
     let mut ended = 0;
     while disk.next_waiting().is_none() {

@@ -56,10 +56,10 @@ impl Disk {
         pace.map_or(pace::CHUNK_MIN, Pace::chunk)
     }
 
-    /// Returns whether a stream waits and there is room for a read of it.
+    /// Returns true if [`next_waiting`](Self::next_waiting) has a stream: one waits, and there is room for a read of it.
     #[must_use]
     #[inline]
-    pub fn has_turn(&self) -> bool {
+    pub fn has_next_waiting(&self) -> bool {
         !self.queue.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
 

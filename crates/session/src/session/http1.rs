@@ -169,7 +169,7 @@ impl Session for Http1 {
             if at == bytes.len()
                 || !self.is_open()
                 || work.is_full(&cx.budget)
-                || work.had_its_turn(cx.turn)
+                || work.had_its_quantum(cx.turn)
                 || !work.may_read(&bytes[at..])
             {
                 break;
@@ -407,7 +407,7 @@ impl Session for Http1 {
     }
 
     #[inline]
-    fn had_its_share(&self, work: &Work) -> bool {
+    fn had_its_quantum(&self, work: &Work) -> bool {
         // A session that takes no more requests drops all bytes at once, and needs no further turn.
         self.is_open() && work.has_begun_all()
     }
@@ -789,7 +789,7 @@ impl Http1 {
             return Next::Pump;
         }
         if moved.unread > 0 && self.is_open() && work.incoming.is_none() {
-            if work.had_its_turn(cx.turn) {
+            if work.had_its_quantum(cx.turn) {
                 self.wait_for_source(work, cx.now);
                 return Next::TurnOver;
             }

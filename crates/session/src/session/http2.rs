@@ -346,11 +346,11 @@ impl Session for Http2 {
             }
             Progress::Waiting | Progress::Drained => {}
         }
-        if work.has_turn() || !self.connection.control().is_empty() {
+        if work.has_next_turn() || !self.connection.control().is_empty() {
             return Next::Pump;
         }
         if moved.unread > 0 && !self.is_lingering() && !work.is_full() {
-            if work.had_its_turn(cx.turn) {
+            if work.had_its_quantum(cx.turn) {
                 self.wait_for_server(cx.now);
                 return Next::TurnOver;
             }

@@ -154,7 +154,7 @@ pub trait Session: core::fmt::Debug + Sized {
 
     /// Returns true if the connection had its quantum when it last began requests, and has more to do since. It goes on
     /// when its next quantum comes, whatever happens meanwhile. Otherwise each event would give it another quantum.
-    fn had_its_share(&self, _work: &Self::Work) -> bool {
+    fn had_its_quantum(&self, _work: &Self::Work) -> bool {
         false
     }
 

@@ -216,8 +216,8 @@ impl Session for Http {
     }
 
     #[inline]
-    fn had_its_share(&self, work: &Work) -> bool {
-        with_shared_work!(self, work, false => |session, work| session.had_its_share(work))
+    fn had_its_quantum(&self, work: &Work) -> bool {
+        with_shared_work!(self, work, false => |session, work| session.had_its_quantum(work))
     }
 
     #[inline]

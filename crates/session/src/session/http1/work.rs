@@ -331,7 +331,7 @@ impl Work {
     }
 
     /// Returns true if the connection had its quantum in this worker turn, and begins no further request in it.
-    pub(super) const fn had_its_turn(&self, turn: u64) -> bool {
+    pub(super) const fn had_its_quantum(&self, turn: u64) -> bool {
         self.begun.turn == turn && self.has_begun_all()
     }
 

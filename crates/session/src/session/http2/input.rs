@@ -33,7 +33,7 @@ impl Http2 {
         let mut at = 0;
         loop {
             let cx = requests.cx();
-            if work.is_full() || work.had_its_turn(cx.turn) {
+            if work.is_full() || work.had_its_quantum(cx.turn) {
                 break;
             }
             let (now, limits) = (clock(cx.now), limits(cx, self.takes_tunnels));

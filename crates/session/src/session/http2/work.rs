@@ -180,7 +180,7 @@ impl Work {
     }
 
     /// Returns true if the connection begins no further request in this worker turn.
-    pub(super) const fn had_its_turn(&self, turn: u64) -> bool {
+    pub(super) const fn had_its_quantum(&self, turn: u64) -> bool {
         self.begun.0 == turn && self.begun.1 >= TURN_REQUESTS_MAX
     }
 
@@ -259,8 +259,8 @@ impl Work {
         waits
     }
 
-    /// Returns true if the response to a request can begin.
-    pub(super) fn has_turn(&self) -> bool {
+    /// Returns true if [`next_turn`](Self::next_turn) has a request: its response can begin.
+    pub(super) fn has_next_turn(&self) -> bool {
         !self.turns.is_empty() || (!self.postponed.is_empty() && self.has_gateway_room())
     }
 
