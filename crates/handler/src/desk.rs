@@ -18,7 +18,7 @@ use metrics::Meters;
 use session::context::Context;
 use session::kind;
 use session::network::Origin;
-use session::other_protocol::{OtherProtocol, Told};
+use session::other_protocol::{OtherProtocol, Reported};
 use session::shell::{Complaint, Operator};
 
 /// The minimum time between two messages about the same thing.
@@ -36,7 +36,7 @@ pub struct Desk {
     pub notes: Sink,
     /// The times of the last complaints.
     complained: BTreeMap<Complaint, Time>,
-    told: Arc<Told>,
+    reported: Arc<Reported>,
     pub(crate) board: Arc<Board>,
 }
 
@@ -56,16 +56,16 @@ impl Operator for Desk {
 }
 
 impl Desk {
-    /// Returns the desk of a worker. What it has told of other protocols, and its board, are shared with other workers.
+    /// Returns the desk of a worker. Its board, and the times of its reports of protocols, are shared with other workers.
     pub const fn new(
         servings: Rc<Servings>,
         logs: Logs,
         meters: Meters,
         notes: Sink,
-        told: Arc<Told>,
+        reported: Arc<Reported>,
         board: Arc<Board>,
     ) -> Self {
-        Self { servings, logs, meters, notes, complained: BTreeMap::new(), told, board }
+        Self { servings, logs, meters, notes, complained: BTreeMap::new(), reported, board }
     }
 
     /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short
@@ -77,7 +77,7 @@ impl Desk {
         now: Time,
         (protocol, client): (OtherProtocol, Option<IpAddr>),
     ) {
-        if self.told.is_due(protocol, now) {
+        if self.reported.is_due(protocol, now) {
             let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
             self.note(ring, &protocol.text(&client));
         }

@@ -42,7 +42,7 @@ pub(super) struct Datagrams {
     connect_at: Time,
     dropped: u64,
     /// The number of dropped messages that were reported.
-    told: u64,
+    reported: u64,
     /// True if lines are being dropped, and a message has said so.
     troubled: bool,
     /// The next message about lines that are dropped comes at this time or later.
@@ -77,7 +77,7 @@ impl Datagrams {
             retry_at: None,
             connect_at: Time::default(),
             dropped: 0,
-            told: 0,
+            reported: 0,
             troubled: false,
             trouble_at: Time::default(),
             trouble: None,
@@ -141,8 +141,8 @@ impl Datagrams {
     /// The socket has taken a message, and none waits.
     fn recover(&mut self) {
         if core::mem::take(&mut self.troubled) {
-            let lost = self.dropped - self.told;
-            self.told = self.dropped;
+            let lost = self.dropped - self.reported;
+            self.reported = self.dropped;
             let path = self.path.display();
             self.trouble = Some(format!("logging to {path} again; {}", dropped_lines(lost)));
         }
@@ -194,7 +194,7 @@ impl Datagrams {
 
     /// Lines that were dropped and not reported, and lines that still wait.
     pub(super) fn lost(&self) -> u64 {
-        self.dropped - self.told + self.waiting.len() as u64
+        self.dropped - self.reported + self.waiting.len() as u64
     }
 
     pub(super) fn is_quiet(&self) -> bool {

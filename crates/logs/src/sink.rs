@@ -42,7 +42,7 @@ pub struct Sink {
     retry_at: Option<Time>,
     dropped: u64,
     /// The number of dropped lines that were reported.
-    told: u64,
+    reported: u64,
     /// A message about lost lines that was not reported yet.
     trouble: Option<String>,
     /// True if lines are being dropped.
@@ -92,7 +92,7 @@ impl Sink {
             in_flight: None,
             retry_at: None,
             dropped: 0,
-            told: 0,
+            reported: 0,
             trouble: None,
             troubled: false,
         }
@@ -222,8 +222,8 @@ impl Sink {
             Ok(Event::Written(mut bytes, count)) => {
                 if self.troubled && self.waiting.len() < BUFFER_MAX / 2 {
                     self.troubled = false;
-                    let lost = self.dropped - self.told;
-                    self.told = self.dropped;
+                    let lost = self.dropped - self.reported;
+                    self.reported = self.dropped;
                     self.trouble =
                         Some(format!("logging to {} again; {}", self.name, dropped_lines(lost)));
                 }
@@ -278,7 +278,7 @@ impl Sink {
     /// Lines that were dropped and not reported, and lines that still wait.
     pub fn lost(&self) -> u64 {
         let in_flight = self.in_flight.as_ref().map_or(0, |write| write.lines);
-        self.dropped - self.told + in_flight + lines_of(&self.waiting)
+        self.dropped - self.reported + in_flight + lines_of(&self.waiting)
     }
 
     /// Returns true if everything has been written.

@@ -8,7 +8,7 @@ use ring::Time;
 
 /// The minimum time between two messages about the same protocol, for all workers together: scanners try TLS
 /// everywhere.
-const TOLD_INTERVAL: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The type of a TLS record with a handshake, with which each client begins (RFC 8446 §5.1). No request begins with it.
 const HANDSHAKE: u8 = 22;
@@ -72,15 +72,15 @@ impl OtherProtocol {
 
 /// The times at which each protocol was last reported.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<BTreeMap<OtherProtocol, Time>>);
+pub struct Reported(Mutex<BTreeMap<OtherProtocol, Time>>);
 
-impl Told {
+impl Reported {
     /// Returns true if a protocol is to be reported again.
     pub fn is_due(&self, protocol: OtherProtocol, now: Time) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.get(&protocol).is_none_or(|then| now.since(*then) >= TOLD_INTERVAL);
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = reported.get(&protocol).is_none_or(|then| now.since(*then) >= REPORT_INTERVAL);
         if is_due {
-            told.insert(protocol, now);
+            reported.insert(protocol, now);
         }
         is_due
     }
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn the_operator_is_told_of_each_once_a_minute() {
-        let told = Told::default();
+        let reported = Reported::default();
         let at = |seconds: u64| Time::from_nanos(seconds * 1_000_000_000);
-        let is_due = |seconds, protocol| told.is_due(protocol, at(seconds));
+        let is_due = |seconds, protocol| reported.is_due(protocol, at(seconds));
         assert!(is_due(1, OtherProtocol::Tls));
         assert!(!is_due(60, OtherProtocol::Tls));
         assert!(is_due(60, OtherProtocol::ProxyHeader));

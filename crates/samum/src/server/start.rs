@@ -28,7 +28,7 @@ use logs::say::say;
 use metrics::Metrics;
 use session::Http;
 use session::kind;
-use session::other_protocol::Told;
+use session::other_protocol::Reported;
 
 /// The time after that of responses for writing the logs, and then for writing recorded frames.
 const LOGS_MAX: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ pub(super) struct Shared {
     page_cache: Arc<PageCache>,
     devices: Arc<Devices>,
     silences: Arc<Silences<String>>,
-    told: Arc<Told>,
+    reported: Arc<Reported>,
     board: Arc<Board>,
     acceptors: Arc<Acceptors>,
     /// Descriptors of each worker for connections and files.
@@ -92,7 +92,7 @@ impl Shared {
             page_cache: Arc::new(page_cache),
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
-            told: Arc::default(),
+            reported: Arc::default(),
             board: Arc::default(),
             acceptors: Arc::clone(acceptors),
             descriptors: shares.descriptors,
@@ -240,7 +240,7 @@ impl Seed {
             page_cache: shared.page_cache,
             devices: shared.devices,
             silences: shared.silences,
-            told: shared.told,
+            reported: shared.reported,
             board: shared.board,
             descriptors_max: descriptors::files(shared.descriptors),
             logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),

@@ -41,7 +41,7 @@ use logs::{Cut, Logs, Sink};
 use metrics::{Metrics, Stats};
 use session::context::{Attack, Context};
 use session::kind;
-use session::other_protocol::Told;
+use session::other_protocol::Reported;
 use session::shell::{Complaint, Shell};
 use session::wheel::{Tick, Wheel};
 use session::{Http, Session};
@@ -87,8 +87,8 @@ pub struct Worker<S: Session = Http, N: Network = Listeners, H: Handler = Router
     crowd: Arc<Crowd>,
     /// Connections that were accepted and wait for a slot.
     newcomers: VecDeque<N::Newcomer>,
-    /// The number of newcomers as the crowd last knew it.
-    told: usize,
+    /// The number of newcomers that the crowd was last given.
+    announced: usize,
     idlers: Idlers,
     trim: Trim,
     /// The deadlines of connections, by their indices.
@@ -138,7 +138,7 @@ pub struct Parts {
     /// The devices that do not answer, with their names for the operator, as all workers find them.
     pub silences: Arc<Silences<String>>,
     /// The times at which any worker last reported clients that do not speak HTTP/1.
-    pub told: Arc<Told>,
+    pub reported: Arc<Reported>,
     /// What the page of the operator shows, of all workers.
     pub board: Arc<Board>,
     /// Open files that this worker may keep.
@@ -278,7 +278,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let servings = Rc::new(Servings::new(Serving::new(parts.snapshot, Vec::new())));
         let cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
         let desk =
-            Desk::new(servings, logs, metrics.meters(number), notes, parts.told, parts.board);
+            Desk::new(servings, logs, metrics.meters(number), notes, parts.reported, parts.board);
         let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
         shell.desk.logs.set_seed(shell.cx.id_seed);
         shell.cx.takes = network.takes();
@@ -292,7 +292,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             spare: Spare::default(),
             crowd: parts.crowd,
             newcomers: VecDeque::new(),
-            told: 0,
+            announced: 0,
             idlers: Idlers::default(),
             trim: Trim::default(),
             again: VecDeque::new(),
@@ -385,9 +385,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         while let Some(event) = self.network.next_of_turn(&mut self.shell.ring) {
             self.handle_event(event);
         }
-        if let Some(told) = self.shell.cx.other_protocol.take() {
+        if let Some(other) = self.shell.cx.other_protocol.take() {
             let Shell { ring, cx, desk, .. } = &mut self.shell;
-            desk.tell_protocol(ring, cx.now, told);
+            desk.tell_protocol(ring, cx.now, other);
         }
         if let Some((attack, client)) = self.shell.cx.http2_attack.take() {
             self.tell_attack(attack, client);

@@ -51,9 +51,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             }
             self.admit();
         }
-        if self.newcomers.len() != self.told {
-            self.crowd.set_waiting(self.told, self.newcomers.len());
-            self.told = self.newcomers.len();
+        if self.newcomers.len() != self.announced {
+            self.crowd.set_waiting(self.announced, self.newcomers.len());
+            self.announced = self.newcomers.len();
         }
         if self.newcomers.is_empty() {
             if self.crowd.is_full() {

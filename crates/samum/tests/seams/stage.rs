@@ -72,7 +72,7 @@ impl<H: Handler> Stage<H> {
             page_cache: Arc::default(),
             devices: Arc::default(),
             silences: Arc::default(),
-            told: Arc::default(),
+            reported: Arc::default(),
             board: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             logs: Vec::new(),

@@ -81,7 +81,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         page_cache: Arc::default(),
         devices: Arc::default(),
         silences: Arc::default(),
-        told: Arc::default(),
+        reported: Arc::default(),
         board: Arc::default(),
         descriptors_max: 64,
         logs: Vec::new(),
