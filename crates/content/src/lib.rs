@@ -583,7 +583,7 @@ impl Content {
             Fate::Evict if !load.is_outdated => self.library.evict(load.tree, &load.path),
             Fate::Cache | Fate::Evict | Fate::Leave => {}
         }
-        self.library.open_files.follow(&resource);
+        self.library.open_files.track(&resource);
     }
 
     fn cache(&mut self, shell: &mut Shell, resource: Rc<Resource>) {

@@ -60,11 +60,11 @@ impl OpenFiles {
     /// Counts the files of a resource that leaves the cache; responses may still hold them.
     pub(super) fn evict(&mut self, resource: &Rc<Resource>) {
         self.cached -= resource.descriptors;
-        self.follow(resource);
+        self.track(resource);
     }
 
     /// Counts the files of a resource that is not in the cache, as long as responses hold them.
-    pub(super) fn follow(&mut self, resource: &Rc<Resource>) {
+    pub(super) fn track(&mut self, resource: &Rc<Resource>) {
         let Kind::File(files) = &resource.kind else { return };
         let shared = Rc::strong_count(resource) > 1;
         let held = files.files().filter(|file| shared || Rc::strong_count(file) > 1);

@@ -14,7 +14,7 @@ use rustix::net::SocketAddrUnix;
 use crate::certificates::{self, Reading};
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
-use crate::{account, confine, control_socket, follow, keeper, shares, warnings};
+use crate::{account, confine, control_socket, keeper, roots, shares, warnings};
 use acme::Storage;
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
@@ -146,7 +146,7 @@ fn open_all(
             continue;
         }
         let opened = match &thing {
-            Thing::Directory(path) => follow::Root::open(path).map(drop),
+            Thing::Directory(path) => roots::Root::open(path).map(drop),
             Thing::Path(root, path) => {
                 warnings.extend(
                     has_file(root, path).then(|| loaded.warning(&thing, &for_a_file(path))),

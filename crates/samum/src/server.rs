@@ -26,10 +26,10 @@ use crate::confine::{self, Confinement};
 use crate::control::Workers;
 use crate::control_socket::Commands;
 use crate::exit::{exit, let_go};
-use crate::follow::{Root, Roots};
 use crate::keeper::{self, Keeper};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Current, Reloader, Reply, Source, summary};
+use crate::roots::{Root, Roots};
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };

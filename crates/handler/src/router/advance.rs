@@ -35,7 +35,7 @@ pub(super) fn begin<'a>(
     let over = handed.is_some().then(|| Over::local(&asked));
     let Some(id) = destination.route else {
         let step = Step::Asked(Slash::of(path, ground));
-        return follow(
+        return go_on(
             ground,
             step,
             Purpose::Send,
@@ -114,7 +114,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
             complete(serving, None, Outcome::Recalled(recalled))
         }
         (State::File(FileSearch { route, step, purpose, over }), Event::File(answer)) => {
-            follow(ground, step, purpose, over, Outcome::Content(route, answer))
+            go_on(ground, step, purpose, over, Outcome::Content(route, answer))
         }
         (State::Template(Parsing { route, resource, over, .. }), Event::Template(Ok(template)))
             if template.is_plain() =>
@@ -147,7 +147,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
 }
 
 /// Continues a request whose step has found `outcome`.
-pub(super) fn follow<'a>(
+pub(super) fn go_on<'a>(
     ground: Ground<'a>,
     step: Step<'a>,
     purpose: Purpose<'a>,
@@ -171,7 +171,7 @@ pub(super) fn follow<'a>(
 
 /// Refuses a request, with a page if the site has one.
 pub(super) fn refuse(ground: Ground<'_>, over: Option<Box<Over>>, outcome: Outcome) -> Next<'_> {
-    follow(ground, Step::Fallback, Purpose::Send, over, outcome)
+    go_on(ground, Step::Fallback, Purpose::Send, over, outcome)
 }
 
 /// Completes the outcome of a request that may have been handed over: a file, its page or a redirect.

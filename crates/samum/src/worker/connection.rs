@@ -188,7 +188,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     ) -> After {
         self.transport.handle_end();
         let next = self.session.handle_eof(self.work.as_mut().map(|work| &mut work.session));
-        self.follow(tools, next)
+        self.take_step(tools, next)
     }
 
     /// Goes on after receiving was stopped as asked; by now there may be room for more.
@@ -290,7 +290,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let queue = work.as_mut().map_or(&nothing, |work| work.queue());
         let acknowledged = self.transport.acknowledged(&shell.ring, queue);
         let next = self.session.handle_deadline(work, &mut shell.cx, acknowledged, unread);
-        self.follow(tools, next)
+        self.take_step(tools, next)
     }
 
     /// Takes no more requests, and closes as soon as no request is being answered.
@@ -299,7 +299,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let next = self.session.handle_shutdown(self.work.as_mut().map(|work| &mut work.session));
-        self.follow(tools, next)
+        self.take_step(tools, next)
     }
 
     /// Closes the connection because its listener was removed: after the responses that have begun, or else after its
@@ -315,7 +315,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let next = self.session.handle_retirement(self.work.as_mut().map(|work| &mut work.session));
-        self.follow(tools, next)
+        self.take_step(tools, next)
     }
 
     /// Closes the connection after the response to its next request, or when it was idle for long. Requests that were
@@ -325,7 +325,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
     ) -> After {
         let next = self.session.make_next_last(self.work.as_mut().map(|work| &mut work.session));
-        self.follow(tools, next)
+        self.take_step(tools, next)
     }
 
     /// Counts the connection for the limits of another configuration, which has the listener.
@@ -431,8 +431,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         work.session.set_origin(listener, scheme, self.client_address());
     }
 
-    /// Follows what the session said outside of [`proceed`](Self::proceed).
-    fn follow<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>, next: Next) -> After {
+    /// Takes the step that the session said outside of [`proceed`](Self::proceed).
+    fn take_step<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        next: Next,
+    ) -> After {
         match next {
             Next::Wait => After::Keep,
             Next::Close(why) => end(tools.shell, why),

@@ -198,8 +198,8 @@ impl Roots {
             let device = state.roots[index].identity.device;
             let Some(group) = state.add_group(device) else { continue };
             let roots = Arc::clone(self);
-            let thread = thread::Builder::new().name("follow".to_owned());
-            if let Err(error) = thread.spawn(move || roots.follow(group)) {
+            let thread = thread::Builder::new().name("roots".to_owned());
+            if let Err(error) = thread.spawn(move || roots.watch(group)) {
                 state.groups[group] = None;
                 let shown = state.roots[index].path.display();
                 say(&format!("cannot start a thread that notices changes of {shown}: {error}"));
@@ -221,20 +221,20 @@ impl Roots {
     }
 
     /// Looks at the paths of a group as long as it has roots.
-    fn follow(self: Arc<Self>, group: usize) {
-        let mut followers: HashMap<Arc<Path>, Follower> = HashMap::new();
+    fn watch(self: Arc<Self>, group: usize) {
+        let mut watchers: HashMap<Arc<Path>, Watcher> = HashMap::new();
         while let Some(roots) = self.of_group(group) {
             let looks = roots.len().div_ceil(50).min(LOOKS_MAX);
             let pauses = u32::try_from(roots.len().div_ceil(looks)).unwrap_or(u32::MAX);
             let pause = (PERIOD / pauses).max(PAUSE_MIN);
-            let mut before = core::mem::take(&mut followers);
+            let mut before = core::mem::take(&mut watchers);
             for batch in roots.chunks(looks) {
                 thread::sleep(pause);
                 for (index, root) in batch {
-                    let follower = before.remove(&root.path).unwrap_or_default();
-                    let follower = self.look(*index, root, follower);
-                    if follower != Follower::Content {
-                        followers.insert(Arc::clone(&root.path), follower);
+                    let watcher = before.remove(&root.path).unwrap_or_default();
+                    let watcher = self.look(*index, root, watcher);
+                    if watcher != Watcher::Content {
+                        watchers.insert(Arc::clone(&root.path), watcher);
                     }
                 }
             }
@@ -242,14 +242,14 @@ impl Roots {
     }
 
     /// Looks at the path of a root, and acts on the result.
-    fn look(self: &Arc<Self>, index: usize, root: &Root, follower: Follower) -> Follower {
-        let (next, step, text) = follower.handle(look(root), &root.path);
+    fn look(self: &Arc<Self>, index: usize, root: &Root, watcher: Watcher) -> Watcher {
+        let (next, step, text) = watcher.handle(look(root), &root.path);
         match self.take(index, root, step) {
             Ok(true) => {}
             // The configuration has replaced the root.
-            Ok(false) => return Follower::Content,
+            Ok(false) => return Watcher::Content,
             // The next look will find the same.
-            Err(_) => return follower,
+            Err(_) => return watcher,
         }
         if let Some(text) = text {
             say(&text);
@@ -344,7 +344,7 @@ enum Step {
 
 /// The results of the last looks, which decide on the steps and on reports to the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Follower {
+enum Watcher {
     /// The directory that is served.
     #[default]
     Content,
@@ -356,7 +356,7 @@ enum Follower {
     Uncertain(String),
 }
 
-impl Follower {
+impl Watcher {
     /// Takes the result of a look. Returns the next state, the step, and a message if there is news for the operator.
     fn handle(&self, found: PathState, path: &Path) -> (Self, Step, Option<String>) {
         let shown = path.display();
@@ -410,10 +410,10 @@ mod tests {
 
     #[test]
     fn each_change_is_reported_once_and_nothing_is_lost_at_one_look() {
-        let mut follower = Follower::default();
+        let mut watcher = Watcher::default();
         let mut handle = |found| {
-            let (next, step, text) = follower.handle(found, Path::new("/srv/www"));
-            follower = next;
+            let (next, step, text) = watcher.handle(found, Path::new("/srv/www"));
+            watcher = next;
             let step = match step {
                 Step::None => "",
                 Step::Lose => "lose",
