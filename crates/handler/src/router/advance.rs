@@ -136,7 +136,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
             Event::Server(proxy::Answer::HandOver(over, server, held)),
         ) => match (over.to, asked) {
             (proxy::response::Target::Local(path), Some(asked)) => {
-                let handed = Handed { by: By::Script, held, count: count + 1 };
+                let handed = Handed { by: By::Server, held, count: count + 1 };
                 Next::Route { asked, path, handed }
             }
             (to, asked) => Next::Named { asked, server, over: HandOver { to, ..*over } },

@@ -267,7 +267,7 @@ impl Router {
         if handed.count > HAND_OVERS_MAX {
             match handed.by {
                 By::Program => self.programs.note_hand_overs(shell, target),
-                By::Script => self.proxy.note_hand_overs(shell, target),
+                By::Server => self.proxy.note_hand_overs(shell, target),
             }
             return Err((destination, Outcome::Error(Status::BadGateway, Reason::HandOver)));
         }

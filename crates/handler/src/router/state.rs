@@ -171,7 +171,8 @@ pub(super) struct Handed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Program,
-    Script,
+    /// An upstream, or a FastCGI application.
+    Server,
 }
 
 /// The event for a request that waits.
