@@ -54,7 +54,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Status;
-use ring::{Choice, Links};
+use ring::{Choice, SymlinkScope};
 use sendfile::Policy;
 
 pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
@@ -868,12 +868,12 @@ pub enum Symlinks {
 
 impl Symlinks {
     /// The links that a ring follows.
-    pub fn links(&self) -> Links {
+    pub fn scope(&self) -> SymlinkScope {
         match self {
-            Self::Never => Links::Never,
-            Self::Beneath => Links::Beneath,
-            Self::Follow => Links::Anywhere,
-            Self::Into(into) => Links::Into(Arc::clone(into)),
+            Self::Never => SymlinkScope::Never,
+            Self::Beneath => SymlinkScope::Beneath,
+            Self::Follow => SymlinkScope::Anywhere,
+            Self::Into(into) => SymlinkScope::Into(Arc::clone(into)),
         }
     }
 

@@ -530,7 +530,7 @@ fn at_once(
 
 fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
     let c_string = |name| CString::new(name).expect("no path has a NUL");
-    let links = || tree.rules.symlinks.links();
+    let symlinks = || tree.rules.symlinks.scope();
     match ask {
         Ask::Open { dir, name, how } => Op::Open { dir: Some(dir), path: c_string(name), how },
         Ask::OpenForReading(file) => {
@@ -539,11 +539,11 @@ fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
         }
         Ask::Stat(file) => Op::Stat(file),
         Ask::Follow { root, name, how } => {
-            Op::Follow { root, path: c_string(name), how, links: links() }
+            Op::Follow { root, path: c_string(name), how, symlinks: symlinks() }
         }
         Ask::List { dir, root, name } => {
             let (path, names) = (c_string(name), tree.sources.is_some());
-            let targets = Some(Targets { root, path, links: links(), names });
+            let targets = Some(Targets { root, path, symlinks: symlinks(), names });
             Op::List { dir, entries_max: ENTRIES_MAX, targets }
         }
         Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },

@@ -42,11 +42,11 @@ impl Common {
             Op::Open { dir, path, how } => {
                 Job::Open { dir: dir.as_ref().map(Fd::raw), path: path.clone(), how: *how }
             }
-            Op::Follow { root, path, how, links } => Job::Follow {
+            Op::Follow { root, path, how, symlinks } => Job::Follow {
                 root: root.raw(),
                 path: path.clone(),
                 how: *how,
-                links: links.clone(),
+                symlinks: symlinks.clone(),
             },
             Op::Stat(fd) => Job::Stat { fd: fd.raw() },
             Op::Read { file, offset, buf, caching } => Job::Read {
@@ -70,7 +70,7 @@ impl Common {
                 targets: targets.as_ref().map(|targets| LentTargets {
                     root: targets.root.raw(),
                     path: targets.path.clone(),
-                    links: targets.links.clone(),
+                    symlinks: targets.symlinks.clone(),
                     names: targets.names,
                 }),
             },

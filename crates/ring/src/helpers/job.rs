@@ -15,12 +15,12 @@ use rustix::ioctl;
 use super::{open, watch};
 use crate::fd::Unused;
 use crate::gate::Device;
-use crate::links::Links;
 use crate::mounts;
 use crate::op::{
     Caching, Entry, FileKind, LISTED_LINKS_MAX, Listing, OpenHow, Stat, path_of_entry,
 };
 use crate::statx::statx;
+use crate::symlinks::SymlinkScope;
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
 /// which stays there until the job's [`Outcome`] has come back.
@@ -35,7 +35,7 @@ pub(crate) enum Job {
         root: RawFd,
         path: CString,
         how: OpenHow,
-        links: Links,
+        symlinks: SymlinkScope,
     },
     Stat {
         fd: RawFd,
@@ -108,7 +108,7 @@ pub(crate) enum Job {
 pub(crate) struct LentTargets {
     pub(crate) root: RawFd,
     pub(crate) path: CString,
-    pub(crate) links: Links,
+    pub(crate) symlinks: SymlinkScope,
     pub(crate) names: bool,
 }
 
@@ -158,10 +158,10 @@ impl Job {
                 let dir = dir.map_or(rustix::fs::CWD, |dir| unsafe { borrow(dir) });
                 open::at(dir, &path, how).map(Outcome::Opened)
             }
-            Self::Follow { root, path, how, links } => {
+            Self::Follow { root, path, how, symlinks } => {
                 // SAFETY: `Op::Follow` in the table holds the descriptor.
                 let root = unsafe { borrow(root) };
-                open::through_links(root, &path, how, &links).map(Outcome::Opened)
+                open::through_links(root, &path, how, &symlinks).map(Outcome::Opened)
             }
             Self::Stat { fd } => {
                 // SAFETY: `Op::Stat` in the table holds the descriptor.
@@ -401,14 +401,14 @@ fn list(
         let mut target = None;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             listing.has_links = true;
-            if let Some((root, LentTargets { path, links, names, .. })) = &targets {
+            if let Some((root, LentTargets { path, symlinks, names, .. })) = &targets {
                 let Some(left) = links_left.checked_sub(1) else {
                     listing.truncated = true;
                     continue;
                 };
                 links_left = left;
                 let path = path_of_entry(path, name.to_bytes());
-                let Ok(file) = open::through_links(*root, &path, open::FIND, links) else {
+                let Ok(file) = open::through_links(*root, &path, open::FIND, symlinks) else {
                     continue;
                 };
                 if *names {

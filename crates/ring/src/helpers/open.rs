@@ -12,9 +12,9 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, r
 use rustix::io::Errno;
 
 use super::watch;
-use crate::links::{Links, Names, follow};
 use crate::now::file::settle_flags;
 use crate::op::OpenHow;
+use crate::symlinks::{Names, SymlinkScope, follow};
 
 /// Finds something without opening it for reading.
 pub(super) const FIND: OpenHow = OpenHow { flags: libc::O_PATH, mode: 0, resolve: 0 };
@@ -51,13 +51,13 @@ pub(super) fn through_links(
     root: BorrowedFd<'_>,
     path: &CStr,
     how: OpenHow,
-    links: &Links,
+    symlinks: &SymlinkScope,
 ) -> io::Result<OwnedFd> {
     let beneath = OpenHow { resolve: OpenHow::BENEATH.resolve, ..how };
-    match links {
-        Links::Never => at(root, path, beneath.without_symlinks()),
-        Links::Beneath => at(root, path, beneath),
-        Links::Into(into) => match at(root, path, beneath) {
+    match symlinks {
+        SymlinkScope::Never => at(root, path, beneath.without_symlinks()),
+        SymlinkScope::Beneath => at(root, path, beneath),
+        SymlinkScope::Into(into) => match at(root, path, beneath) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::XDEV) => {
                 let root = Rc::new(root.try_clone_to_owned()?);
                 let found = follow(&Kernel, &root, path.to_bytes(), into)?;
@@ -65,7 +65,7 @@ pub(super) fn through_links(
             }
             opened => opened,
         },
-        Links::Anywhere => {
+        SymlinkScope::Anywhere => {
             let resolve = libc::RESOLVE_NO_MAGICLINKS;
             let found = at(root, path, OpenHow { resolve, ..FIND })?;
             open_found(&found, how)

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::fd::Fd;
 use crate::gate::Device;
-use crate::links::Links;
+use crate::symlinks::SymlinkScope;
 
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct Targets {
     /// The path of the directory that is listed.
     pub path: CString,
     /// The links that are followed.
-    pub links: Links,
+    pub symlinks: SymlinkScope,
     /// True if the paths of the directory and of the targets in the file system are wanted.
     pub names: bool,
 }

@@ -12,11 +12,11 @@ use std::process::ExitStatus;
 use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::gate::Device;
-use crate::links::Links;
 use crate::notice::Notice;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
+use crate::symlinks::SymlinkScope;
 use crate::timers::Time;
 
 pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat, Targets};
@@ -92,7 +92,7 @@ pub enum Op {
         /// Flags and mode; `links` says how the path is resolved.
         how: OpenHow,
         /// The links that are followed.
-        links: Links,
+        symlinks: SymlinkScope,
     },
     /// `statx(2)` of an open descriptor.
     Stat(Fd),

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::errno;
 use super::net::MissingPage;
-use crate::links::{Links, Names, follow};
 use crate::op::{Change, FileKind};
+use crate::symlinks::{Names, SymlinkScope, follow};
 use crate::timers::Time;
 
 pub(super) const PAGE: usize = 4096;
@@ -289,13 +289,18 @@ impl Disk {
     }
 
     /// The target of a path through links of a kind.
-    pub(super) fn through_links(&self, start: u64, path: &[u8], links: &Links) -> io::Result<u64> {
+    pub(super) fn through_links(
+        &self,
+        start: u64,
+        path: &[u8],
+        symlinks: &SymlinkScope,
+    ) -> io::Result<u64> {
         let walk = Walk {
-            beneath: matches!(links, Links::Never | Links::Beneath),
-            no_symlinks: *links == Links::Never,
+            beneath: matches!(symlinks, SymlinkScope::Never | SymlinkScope::Beneath),
+            no_symlinks: *symlinks == SymlinkScope::Never,
             stop_at_link: false,
         };
-        if let Links::Into(into) = links {
+        if let SymlinkScope::Into(into) = symlinks {
             return follow(self, &start, path, into);
         }
         let found = self.walk(start, path, walk).map_err(errno)?;

@@ -10,11 +10,11 @@ use super::{Waiter, errno};
 use crate::buffer::Buffer;
 use crate::gate::Device;
 use crate::helpers::watch::LOCAL;
-use crate::links::Links;
 use crate::op::{
     Caching, Change, Entry, FileKind, Listing, Op, OpenHow, Stat, Targets, parent_and_name,
     path_of_entry,
 };
+use crate::symlinks::SymlinkScope;
 use crate::timers::Time;
 
 /// The result of `mincore(2)` for a mapped file.
@@ -297,10 +297,10 @@ impl WorldState {
         root: i32,
         path: &[u8],
         how: OpenHow,
-        links: &Links,
+        symlinks: &SymlinkScope,
     ) -> io::Result<i32> {
         let start = self.opened(root)?.ino;
-        let found = self.disk.through_links(start, path, links)?;
+        let found = self.disk.through_links(start, path, symlinks)?;
         let path = self.disk.path_of(found)?;
         self.open_path(None, &path, OpenHow { resolve: 0, ..how })
     }
@@ -399,7 +399,7 @@ impl WorldState {
             let ino = match (targets, start) {
                 (Some(targets), Some(start)) if is_link(*ino) => {
                     let path = path_of_entry(&targets.path, name);
-                    self.disk.through_links(start, path.to_bytes(), &targets.links).ok()?
+                    self.disk.through_links(start, path.to_bytes(), &targets.symlinks).ok()?
                 }
                 _ => *ino,
             };
@@ -623,9 +623,9 @@ impl WorldState {
                 let found = self.disk.walk(start, path.to_bytes(), Walk::default()).ok()?;
                 found.ino.unwrap_or(found.dir)
             }
-            Op::Follow { root, path, links, .. } => {
+            Op::Follow { root, path, symlinks, .. } => {
                 let start = self.opened(root.raw()).ok()?.ino;
-                self.disk.through_links(start, path.to_bytes(), links).ok()?
+                self.disk.through_links(start, path.to_bytes(), symlinks).ok()?
             }
             Op::Read { file, offset, buf, .. } => self.missing(file.raw(), *offset, buf.want())?,
             Op::Splice { file, offset, pipe } => self.missing(file.raw(), *offset, pipe.want())?,

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
 use ring::{
-    DriverKind, Event, Fd, FileKind, LISTED_LINKS_MAX, Links, Listing, Op, OpenHow, Stat, Targets,
+    DriverKind, Event, Fd, FileKind, LISTED_LINKS_MAX, Listing, Op, OpenHow, Stat, SymlinkScope,
+    Targets,
 };
 
 use super::stage::{Stage, pattern};
@@ -130,7 +131,7 @@ fn follows_links_into_permitted_directories(s: &mut Stage) {
         s.symlink(&target, path);
     }
     let into = |s: &Stage, dirs: &[&str]| {
-        Links::Into(dirs.iter().map(|dir| s.absolute(dir).into()).collect())
+        SymlinkScope::Into(dirs.iter().map(|dir| s.absolute(dir).into()).collect())
     };
     let root = s.open_with("www", OpenHow::BENEATH).unwrap();
     let disk = into(s, &["disk"]);
@@ -138,11 +139,11 @@ fn follows_links_into_permitted_directories(s: &mut Stage) {
     let both = into(s, &["disk", "other"]);
     let nothing = into(s, &[]);
     let (inside, on_disk) = (Ok(&b"inside"[..]), Ok(&b"on the disk"[..]));
-    for (path, links, expected) in [
-        ("file", &Links::Never, inside),
-        ("absolute", &Links::Never, Err(libc::ELOOP)),
-        ("absolute", &Links::Beneath, Err(libc::EXDEV)),
-        ("a", &Links::Beneath, Err(libc::EXDEV)),
+    for (path, symlinks, expected) in [
+        ("file", &SymlinkScope::Never, inside),
+        ("absolute", &SymlinkScope::Never, Err(libc::ELOOP)),
+        ("absolute", &SymlinkScope::Beneath, Err(libc::EXDEV)),
+        ("a", &SymlinkScope::Beneath, Err(libc::EXDEV)),
         ("absolute", &nothing, inside),
         ("a", &nothing, Err(libc::EXDEV)),
         ("file", &disk, inside),
@@ -162,13 +163,13 @@ fn follows_links_into_permitted_directories(s: &mut Stage) {
         ("gone", &disk, Err(libc::ENOENT)),
         ("circle", &disk, Err(libc::ELOOP)),
         ("a/below", &disk, Err(libc::ENOTDIR)),
-        ("out", &Links::Anywhere, Ok(b"secret")),
-        ("circle", &Links::Anywhere, Err(libc::ELOOP)),
+        ("out", &SymlinkScope::Anywhere, Ok(b"secret")),
+        ("circle", &SymlinkScope::Anywhere, Err(libc::ELOOP)),
     ] {
         let found = |s: &mut Stage, how| {
-            let (root, links) = (root.clone(), links.clone());
+            let (root, symlinks) = (root.clone(), symlinks.clone());
             let path = std::ffi::CString::new(path).unwrap();
-            s.done(Op::Follow { root, path, how, links })
+            s.done(Op::Follow { root, path, how, symlinks })
         };
         let how = OpenHow { resolve: 0, ..OpenHow::BENEATH };
         match (found(s, how), expected) {
@@ -183,11 +184,11 @@ fn follows_links_into_permitted_directories(s: &mut Stage) {
     }
     let how = OpenHow { resolve: 0, ..OpenHow::DIRECTORY };
     let path = c"pool/below".to_owned();
-    let opened = s.done(Op::Follow { root: root.clone(), path, how, links: disk.clone() });
+    let opened = s.done(Op::Follow { root: root.clone(), path, how, symlinks: disk.clone() });
     let Ok(Event::Opened(dir)) = opened else { panic!("{opened:?}") };
     assert_eq!(list(s, &dir, 9).entries.len(), 1);
-    let (path, links) = (c"a".to_owned(), disk);
-    assert_eq!(errno(s.done(Op::Follow { root, path, how, links })), libc::ENOTDIR);
+    let (path, symlinks) = (c"a".to_owned(), disk);
+    assert_eq!(errno(s.done(Op::Follow { root, path, how, symlinks })), libc::ENOTDIR);
 }
 
 /// Links of `/proc` lead to what processes have open, and some that are no links at all.
@@ -202,13 +203,15 @@ fn follows_no_links_through_proc(s: &mut Stage) {
     s.symlink("/proc/version", "www/version");
     s.symlink("/proc", "www/proc");
     let root = s.open_with("www", OpenHow::BENEATH).unwrap();
-    for links in [Links::Anywhere, Links::Into([std::path::PathBuf::from("/")].into())] {
+    for symlinks in
+        [SymlinkScope::Anywhere, SymlinkScope::Into([std::path::PathBuf::from("/")].into())]
+    {
         for path in
             [c"fd", c"cwd", c"root", c"environ", c"version", c"proc/version", c"proc/self/fd"]
         {
             let how = OpenHow { flags: libc::O_PATH, mode: 0, resolve: 0 };
-            let (root, path, links) = (root.clone(), path.to_owned(), links.clone());
-            let found = s.done(Op::Follow { root, path: path.clone(), how, links });
+            let (root, path, symlinks) = (root.clone(), path.to_owned(), symlinks.clone());
+            let found = s.done(Op::Follow { root, path: path.clone(), how, symlinks });
             assert!(matches!(errno(found), libc::EXDEV | libc::ELOOP | libc::ENOENT), "{path:?}");
         }
     }
@@ -223,7 +226,7 @@ fn follows_so_many_links_of_a_listing(s: &mut Stage) {
     let targets = Some(Targets {
         root: root.clone(),
         path: c".".to_owned(),
-        links: Links::Beneath,
+        symlinks: SymlinkScope::Beneath,
         names: false,
     });
     let listed = s.done(Op::List { dir: root, entries_max: 1_000_000, targets });
@@ -410,17 +413,17 @@ fn says_of_links_what_it_says_of_others(s: &mut Stage) {
     s.symlink("/proc/self/fd/0", "www/dir/magic");
     let root = s.open_with("www", OpenHow::BENEATH).unwrap();
     let dir = s.open("www/dir");
-    let into = Links::Into([s.absolute("disk").into()].into());
+    let into = SymlinkScope::Into([s.absolute("disk").into()].into());
     let beneath = ["sub/", "to-dir/", "to-file 42", "to-link 42"];
     let with_disk = ["disk/", "sub/", "to-dir/", "out 43", "to-file 42", "to-link 42"];
-    for (links, expected) in [
-        (Links::Never, &["sub/"][..]),
-        (Links::Beneath, &beneath),
+    for (symlinks, expected) in [
+        (SymlinkScope::Never, &["sub/"][..]),
+        (SymlinkScope::Beneath, &beneath),
         (into, &with_disk),
-        (Links::Anywhere, &with_disk),
+        (SymlinkScope::Anywhere, &with_disk),
     ] {
         let (root, path) = (root.clone(), c"dir".to_owned());
-        let targets = Some(Targets { root, path, links, names: false });
+        let targets = Some(Targets { root, path, symlinks, names: false });
         let listed = s.done(Op::List { dir: dir.clone(), entries_max: 100, targets });
         let Ok(Event::Listed(listing)) = listed else { panic!("{listed:?}") };
         assert!(listing.has_links && !listing.truncated);

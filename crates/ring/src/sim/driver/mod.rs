@@ -332,9 +332,9 @@ impl Sim {
                 let opened = self.world.state().open_path(dir, path.to_bytes(), *how);
                 opened.map(|fd| Event::Opened(common.fd(Handle::Sim(fd))))
             }
-            Op::Follow { root, path, how, links } => {
+            Op::Follow { root, path, how, symlinks } => {
                 let mut state = self.world.state();
-                let opened = state.open_through_links(root.raw(), path.to_bytes(), *how, links);
+                let opened = state.open_through_links(root.raw(), path.to_bytes(), *how, symlinks);
                 opened.map(|fd| Event::Opened(common.fd(Handle::Sim(fd))))
             }
             Op::Stat(fd) => {

@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 40;
 /// The symbolic links that are followed on the way from a directory to a file. Magic links, as in `/proc/self/fd`, are
 /// never followed, and nothing in a `/proc` is reached through a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Links {
+pub enum SymlinkScope {
     /// No links.
     Never,
     /// Links that stay beneath the directory.
