@@ -119,12 +119,49 @@ fn cut(hash: &blake3::Hash) -> Hash {
     *hash.as_bytes().first_chunk().expect("32 bytes")
 }
 
-/// The hashes of contents, and the threads that compute them.
+/// The hashes of contents that were computed.
+#[derive(Debug, Default)]
+struct KnownHashes {
+    by_state: HashMap<State, Hash>,
+    /// The states with a hash, the oldest first.
+    order: VecDeque<State>,
+}
+
+impl KnownHashes {
+    /// Adds a hash. At the limit the oldest is evicted.
+    fn learn(&mut self, state: State, hash: Hash) {
+        if self.order.len() >= KNOWN_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_state.remove(&oldest);
+        }
+        if self.by_state.insert(state, hash).is_none() {
+            self.order.push_back(state);
+        }
+    }
+
+    /// Returns true if a file has a hash.
+    fn has(&self, stat: &Stat) -> bool {
+        self.by_state.contains_key(&State::from(stat))
+    }
+
+    /// The tag of a file, empty if the file has none, or if its hash is not known (yet).
+    fn tag(&self, tags: Tags, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
+        match tags {
+            Tags::Stat if stat.from_image || !has_change(stat) => Vec::new(),
+            Tags::Stat => of_stat(stat, coding),
+            Tags::Hash => {
+                let hash = self.by_state.get(&State::from(stat));
+                hash.map_or(Vec::new(), |hash| tag(hash, coding))
+            }
+        }
+    }
+}
+
+/// The computation of missing hashes: queues of resources, and the threads that work on them.
 #[derive(Debug)]
 pub(super) struct Hashes {
-    known: HashMap<State, Hash>,
-    /// The states in `known`, the oldest first.
-    order: VecDeque<State>,
+    known: KnownHashes,
     /// Resources without tags.
     queues: Queues<(TreeId, Path)>,
     /// The resources in all queues, each with its device.
@@ -157,8 +194,7 @@ enum Source {
 impl Default for Hashes {
     fn default() -> Self {
         Self {
-            known: HashMap::new(),
-            order: VecDeque::new(),
+            known: KnownHashes::default(),
             queues: Queues::new(QUEUE_MAX, QUEUE_OF_DEVICE_MAX),
             queued: BTreeSet::new(),
             threads: Vec::new(),
@@ -167,29 +203,9 @@ impl Default for Hashes {
 }
 
 impl Hashes {
-    fn learn(&mut self, state: State, hash: Hash) {
-        if self.order.len() >= KNOWN_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-        if self.known.insert(state, hash).is_none() {
-            self.order.push_back(state);
-        }
-    }
-}
-
-impl Hashes {
-    /// The tag of a file, empty if it is not known (yet).
+    /// The tag of a file, empty if the file has none, or if its hash is not known (yet).
     pub(super) fn tag(&self, tags: Tags, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
-        match tags {
-            Tags::Stat if stat.from_image || !has_change(stat) => Vec::new(),
-            Tags::Stat => of_stat(stat, coding),
-            Tags::Hash => {
-                let hash = self.known.get(&State::from(stat));
-                hash.map_or(Vec::new(), |hash| tag(hash, coding))
-            }
-        }
+        self.known.tag(tags, stat, coding)
     }
 
     /// Has the missing tags of a resource computed. Its tree has tags of contents, and the resource was cached or found
@@ -312,8 +328,7 @@ impl Hashes {
         path: &[u8],
     ) -> Option<Hashing> {
         let Kind::File(files) = &library.get(tree, path)?.kind else { return None };
-        let is_wanted =
-            |stat: &Stat| can_be_known(stat) && !self.known.contains_key(&State::from(stat));
+        let is_wanted = |stat: &Stat| can_be_known(stat) && !self.known.has(stat);
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
@@ -333,7 +348,7 @@ impl Hashes {
             let Some((state, result)) = thread.beside.take() else { continue };
             let device = thread.busy.take().expect("it had a job");
             match result {
-                Ok(hash) => self.learn(state, hash),
+                Ok(hash) => self.known.learn(state, hash),
                 // The file changed, or cannot be read. It is tried again when it is looked at.
                 Err(_) => drop(self.drop_first(device)),
             }
@@ -365,8 +380,7 @@ impl Hashes {
         let Some(Kind::File(files)) = library.get(tree, path).map(|resource| &resource.kind) else {
             return false;
         };
-        let is_known = |stat: &Stat| self.known.contains_key(&State::from(stat));
-        files.variants().any(|variant| variant.etag.is_empty() && is_known(&variant.stat))
+        files.variants().any(|variant| variant.etag.is_empty() && self.known.has(&variant.stat))
     }
 }
 
@@ -472,7 +486,7 @@ mod tests {
     #[test]
     fn a_hash_is_kept_for_one_mount_and_for_an_image_only_if_no_other_has_its_id() {
         let stat = Stat { from_image: true, mount: u64::MAX, ..STAT };
-        let mut hashes = Hashes::default();
+        let mut hashes = KnownHashes::default();
         hashes.learn(State::from(&stat), [7; HASH_LEN]);
         assert!(can_be_known(&stat) && !hashes.tag(Tags::Hash, &stat, None).is_empty());
         let elsewhere = Stat { mount: u64::MAX - 1, ..stat };
@@ -483,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_file_of_time_0_or_1_has_a_tag_only_if_its_time_of_change_is_known() {
-        let hashes = Hashes::default();
+        let hashes = KnownHashes::default();
         for mtime in [0, 1] {
             let known = Stat { mtime, ctime: 1_700_000_000, ..STAT };
             let tag = hashes.tag(Tags::Stat, &known, None);
