@@ -40,6 +40,7 @@ mod change;
 mod devices;
 mod entries;
 mod errors;
+mod hashing;
 mod in_memory;
 mod layouts;
 mod library;
@@ -81,6 +82,7 @@ use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use config::Tags;
 use errors::{Refusal, missing};
+use hashing::Hashes;
 use layouts::Layouts;
 use library::Library;
 use load::{Coverage, Load, Look, Next, Outcome};
@@ -91,7 +93,6 @@ use path::Path;
 use session::kind;
 use session::shell::Shell;
 use sources::Sources;
-use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
 /// The time for which a resource is believed if changes make no events.
