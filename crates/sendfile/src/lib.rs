@@ -149,5 +149,5 @@ pub use slice::Slices;
 pub use source::{FileSource, FillCx, HOLD_MAX};
 pub use stream::{Progress, Stream};
 pub use tcp::KernelTcp;
-pub use transport::{Drained, Handshake, Takes, Transport};
+pub use transport::{Alpn, Drained, Handshake, Takes, Transport};
 pub use way::Unusual;

@@ -51,6 +51,15 @@ pub enum Drained {
     Failed(Failure),
 }
 
+/// The protocol above a transport, as a client chooses it in the handshake (ALPN, RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alpn {
+    /// HTTP/1.0 or 1.1, also if the client has chosen nothing.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
 /// What a handshake has said about a connection: who may read it, and whom the client has asked for.
 pub trait Handshake: fmt::Debug {
     /// The version of TLS: `TLSv1.2` or `TLSv1.3`.
@@ -65,9 +74,9 @@ pub trait Handshake: fmt::Debug {
     /// The subject of the client's certificate, if it has shown one that is accepted.
     fn client(&self) -> Option<&str>;
 
-    /// Returns whether the client has chosen HTTP/2 (ALPN). If not, it speaks HTTP/1.
-    fn is_http2(&self) -> bool {
-        false
+    /// The protocol that the client has chosen.
+    fn alpn(&self) -> Alpn {
+        Alpn::Http1
     }
 
     /// True if the keys are those of an earlier connection.

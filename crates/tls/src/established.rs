@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use rustls::{CipherSuite, CommonState, HandshakeKind, ProtocolVersion};
-use sendfile::Handshake;
+use sendfile::{Alpn, Handshake};
 
 use crate::acceptor::{Acceptor, HTTP2};
 use crate::acceptors::Listening;
@@ -23,7 +23,7 @@ pub(crate) struct Established {
     is_name: bool,
     is_tls13: bool,
     is_resumed: bool,
-    is_http2: bool,
+    alpn: Alpn,
 }
 
 /// The host that a client has asked for by its handshake.
@@ -54,7 +54,10 @@ impl Established {
             is_name,
             is_tls13: connection.protocol_version() == Some(ProtocolVersion::TLSv1_3),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            is_http2: connection.alpn_protocol() == Some(HTTP2),
+            alpn: match connection.alpn_protocol() {
+                Some(HTTP2) => Alpn::Http2,
+                _ => Alpn::Http1,
+            },
         }
     }
 
@@ -122,8 +125,8 @@ impl Handshake for Established {
         self.is_resumed
     }
 
-    fn is_http2(&self) -> bool {
-        self.is_http2
+    fn alpn(&self) -> Alpn {
+        self.alpn
     }
 
     fn is_outdated(&self) -> bool {

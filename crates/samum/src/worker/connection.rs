@@ -121,7 +121,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.origin.handshake().is_none()
             && let Some(handshake) = self.transport.handshake()
         {
-            self.session.choose(cx, handshake.is_http2(), self.origin.listener);
+            self.session.choose(cx, handshake.alpn(), self.origin.listener);
             self.origin.set_handshake(handshake);
         }
     }

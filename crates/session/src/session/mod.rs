@@ -32,7 +32,7 @@ use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
+use sendfile::{Alpn, Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
 use crate::context::Context;
 use crate::forwarded::Scheme;
@@ -191,9 +191,9 @@ pub trait Session: core::fmt::Debug + Sized {
         Next::Wait
     }
 
-    /// Speaks HTTP/2, or not, because the client has chosen so in the handshake of the transport with this listener. It
+    /// Speaks a protocol, because the client has chosen it in the handshake of the transport with this listener. The call
     /// comes before the first byte. By default nothing changes.
-    fn choose(&mut self, _cx: &mut Context, _is_http2: bool, _listener: u32) {}
+    fn choose(&mut self, _cx: &mut Context, _protocol: Alpn, _listener: u32) {}
 
     /// Returns true if the connection is a tunnel. By default none is.
     fn is_tunnel(_work: &Self::Work) -> bool {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use http::Head;
 use outq::OutQ;
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Takes, Transport, Weight};
+use sendfile::{Alpn, Disk, Failure, Piece, Progress, ReadDone, Takes, Transport, Weight};
 
 use super::http1::{Http1, Work as Work1};
 use super::http2::{Http2, Work as Work2};
@@ -259,8 +259,8 @@ impl Session for Http {
         with_any_work!(self, work => |session, work| session.make_next_last(work))
     }
 
-    fn choose(&mut self, cx: &mut Context, is_http2: bool, listener: u32) {
-        if is_http2 {
+    fn choose(&mut self, cx: &mut Context, protocol: Alpn, listener: u32) {
+        if protocol == Alpn::Http2 {
             self.begin_http2(cx, listener);
         }
     }
