@@ -1,6 +1,6 @@
-//! What acts on the world for the parts of a worker: the ring, the clock, and what the operator is told.
+//! The tools with which the parts of a worker act on the world: the ring, the clock, and the messages to the operator.
 //!
-//! A part that needs less is given less: the ring alone, or the [`Context`] alone. What the operator is told goes through
+//! A part that needs less is given less: the ring alone, or the [`Context`] alone. Messages to the operator go through
 //! a trait, so that these parts know neither logs nor files.
 
 use core::fmt;
@@ -22,7 +22,7 @@ pub mod kind {
     pub const ACCEPT: Token = 1 << 56;
     /// A connection receives; its id follows.
     pub const RECV: Token = 2 << 56;
-    /// A connection's socket can take bytes; its id follows.
+    /// A connection's socket has room for bytes; its id follows.
     pub const WRITABLE: Token = 3 << 56;
     /// A step of a content load.
     pub const LOAD: Token = 4 << 56;
@@ -99,7 +99,7 @@ pub enum Complaint {
     Http2,
 }
 
-/// Whoever runs the server, as the parts of a worker can tell something.
+/// The operator, to whom the parts of a worker can send messages.
 pub trait Operator: fmt::Debug {
     /// Writes a message.
     fn note(&mut self, ring: &mut Ring, text: &str);
@@ -119,7 +119,7 @@ pub struct Shell<O: ?Sized = dyn Operator> {
     pub cx: Context,
     /// The devices that do not answer, as all workers know them.
     silences: Arc<Silences<String>>,
-    /// What is told goes there.
+    /// The receiver of messages.
     pub operator: O,
 }
 
