@@ -44,7 +44,7 @@ const BYTES_MAX: u64 = 4 << 30;
 /// Bytes that a worker's thread reads and hashes in a second: a fifth of what one core hashes, and less than
 /// solid-state disks deliver.
 const RATE: u64 = 128 << 20;
-/// Bytes read at once.
+/// Bytes of one read.
 const PIECE: usize = 256 * 1024;
 /// Hashes kept, per worker: 6 MiB. At the limit the oldest is evicted.
 const KNOWN_MAX: usize = 64 * 1024;
@@ -191,8 +191,9 @@ impl Hashes {
         }
     }
 
-    /// Has the missing tags of a resource computed. Its tree has tags of contents, and the resource was cached or found
-    /// unchanged. An unchanged resource lacks tags if the queue was full, or if a file could not be read.
+    /// Asks the threads to compute the missing tags of a resource. Its tree has tags of contents, and the resource was
+    /// cached or found unchanged. An unchanged resource lacks tags if the queue was full, or if a file could not be
+    /// read.
     pub(super) fn want(
         &mut self,
         shell: &mut Shell,
