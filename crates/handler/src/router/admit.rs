@@ -149,7 +149,7 @@ pub(super) fn told_scheme(
     proxies.told_scheme(request.origin.client_address(&shell.ring), request.head)
 }
 
-/// The terms on which the body of a request is collected; `None` if an upstream takes the body while it comes.
+/// The terms on which the body of a request is collected; `None` if an upstream receives the body while it comes.
 pub(super) fn terms_of(
     shell: &Shell,
     request: &Request<'_>,
@@ -187,7 +187,7 @@ pub(super) fn request_id(shell: &Shell, request: &Request<'_>, is_trusted: bool)
     RequestId::of(request.head, is_trusted, shell.cx.id_seed, request.ticket)
 }
 
-/// The facts about a request that programs and scripts get beside its head.
+/// The facts about a request that programs and scripts get in addition to its head.
 pub(super) fn circumstances<'a>(
     shell: &Shell,
     request: &Request<'a>,
