@@ -1,11 +1,12 @@
-//! One thread's share of the server: a loop of worker turns, each of which takes completions and lets connections act.
+//! One thread's share of the server: a loop of worker turns, each of which handles completions and lets connections
+//! act.
 //!
 //! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share only the slots for connections. The
 //! thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases that
 //! `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
 //! queue, and no event gives the connection another quantum in that turn. Each part of a worker turn has 0.4 ms; the
-//! rest of its work is done in the next turn, which does not wait. An idle connection takes its descriptor, a receive
-//! in flight and 152 bytes. With the own stack an idle connection takes 112 bytes here, 12 in a table and 148 in the
+//! rest of its work is done in the next turn, which does not wait. An idle connection needs its descriptor, a receive
+//! in flight and 152 bytes. With the own stack an idle connection needs 112 bytes here, 12 in a table and 148 in the
 //! stack.
 
 mod admission;
@@ -50,8 +51,9 @@ use trim::Trim;
 const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
 /// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
-/// in the next turn, which does not wait and first takes the events that have come. The last step of a part may exceed
-/// the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at most.
+/// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
+/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at
+/// most.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
@@ -59,11 +61,11 @@ const CLOCK_LOOK: usize = 2;
 const LINE_TURNS_MAX: usize = 64;
 /// Rounds of news in one worker turn; further news wait for the next turn, which does not sleep.
 const NEWS_ROUNDS_MAX: usize = 16;
-/// Answers, interim responses and wake-ups that are handed to connections at once. The rest waits for the next worker
-/// turn, which first takes the events that have come. Thousands of requests can wait for one file, or for a device that
-/// does not answer.
+/// Answers, interim responses and wake-ups that are handed to connections in one worker turn. The rest waits for the
+/// next worker turn, which first handles the events that have come. Thousands of requests can wait for one file, or for
+/// a device that does not answer.
 const DELIVERIES_MAX: usize = 128;
-/// Connections that get another quantum in one worker turn. The next turn does not wait, and first takes the events
+/// Connections that get another quantum in one worker turn. The next turn does not wait, and first handles the events
 /// that have come, such as the state of a file that a new client waits for. Thousands of connections can have more to
 /// do for seconds.
 const AGAIN_MAX: usize = 64;
@@ -74,9 +76,9 @@ const ENDS_MAX: usize = 128;
 /// Worker turns in which the receive of a closed connection ends and its descriptor is closed. A worker without
 /// connections may wait for other workers after that, and its clients should not have to.
 const CLOSING_TURNS: u64 = 3;
-/// Connections that are closed at once at the end. Each of them may have lines for the log.
+/// Connections that are closed in one step at the end. Each of them may have lines for the log.
 const CUTS_MAX: usize = 256;
-/// Connections that are asked to give back buffers at once, when others starve.
+/// Connections that are asked together to give back buffers, when others starve.
 const RECLAIMS_MAX: usize = 16;
 
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
@@ -101,7 +103,7 @@ pub struct Worker<S: Session = Http, N: Network = Listeners, H: Handler = Router
     again: VecDeque<u64>,
     /// True if the handler may have more for connections.
     has_news: bool,
-    /// Some once [`shut_down`](Self::shut_down) was called.
+    /// `Some` once [`shut_down`](Self::shut_down) was called.
     shutdown: Option<Shutdown>,
     completions: Vec<Completion>,
     /// Entries of the wheel whose ticks have come and that were not looked at yet.
@@ -166,7 +168,7 @@ pub struct Parts {
     pub silences: Arc<Silences<String>>,
     /// The times at which any worker last reported clients that do not speak HTTP/1.
     pub told: Arc<Told>,
-    /// What the page of the operator shows, of all workers.
+    /// The figures of all workers, for the page of the operator.
     pub board: Arc<Board>,
     /// Open files that this worker may keep.
     pub descriptors_max: usize,
@@ -477,8 +479,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 let Shell { ring, cx, operator, .. } = &mut self.shell;
                 operator.log_written(ring, cx.now, completion);
             }
-            // What another thread wants of the worker is seen by the caller of `turn`, a place by
-            // `serve_crowd`.
+            // The caller of `turn` sees the orders of other threads, and `serve_crowd` sees a free place.
             _ => self.handler.handle(&mut self.shell, completion),
         }
     }
