@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(decode_in_pieces(CHUNKED, &again, body.len() as u64, 7), expected);
 });
 
-/// A body of `length` bytes is the first so many.
+/// Checks that a body of `length` bytes has the first `length` bytes.
 fn check_length(body: &[u8], length: u64, piece: usize) {
     let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
     let end = body.len().min(usize::try_from(length).expect("a byte"));

@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
 });
 
 /// The events of a stream that arrives in pieces of `piece` bytes and ends; content is shown with the
-/// event behind it.
+/// event after it.
 fn run(stream: &[u8], heads: u8, piece: usize) -> Vec<String> {
     let mut connection = Connection::new();
     let mut events = Vec::new();

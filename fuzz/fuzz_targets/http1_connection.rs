@@ -32,9 +32,9 @@ fuzz_target!(|input: (Vec<u8>, u8, Option<u8>, &[u8])| {
     assert_eq!(shortened, whole[..shortened.len()]);
 });
 
-/// The events of a stream that arrives in the given pieces, all at once behind the last; the
-/// application closes after `close_after` events. With `decode`, bodies of so many bytes are decoded;
-/// their content is shown with the event behind it.
+/// The events of a stream that arrives in the given pieces, all together after the last; the application closes after
+/// `close_after` events. With `decode`, bodies of this many bytes are decoded; their content is shown with the event
+/// after it.
 fn run(stream: &[u8], pieces: &[u8], close_after: usize, decode: Option<u8>) -> Vec<String> {
     let mut connection = Connection::new();
     let mut events = Vec::new();

@@ -24,7 +24,7 @@ fuzz_target!(|input: (Vec<u8>, bool, &[u8])| {
     assert_eq!(run(&bytes, &pieces), run(&bytes, &[]));
 });
 
-/// The events of bytes that arrive in the given pieces, all at once behind the last. Content is one event.
+/// The events of bytes that arrive in the given pieces, all together after the last. Content is one event.
 fn run(bytes: &[u8], pieces: &[u8]) -> Vec<String> {
     let mut connection = Connection::new(Duration::ZERO, &LIMITS);
     let mut events = Vec::<String>::new();

@@ -120,7 +120,7 @@ struct Peer {
     local_port: u16,
     /// The number that the stack expects.
     seq: u32,
-    /// The number behind what the stack has sent.
+    /// The number after what the stack has sent.
     ack: u32,
     stamp: u32,
     has_timestamps: bool,

@@ -32,7 +32,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
         let client: IpAddr = client.parse().expect("an address");
         let truth = Ok(Some(client));
         let element = format!("for={quoted}");
-        // What a proxy adds behind the client's lines counts, in one line or in another.
+        // What a proxy adds after the client's lines counts, in one line or in another.
         let behind = |line: &[u8], added: &str| [line, b", ", added.as_bytes()].concat();
         assert_eq!(ask(&[], &[&behind(other, added)]), truth);
         assert_eq!(ask(&[], &[other, added.as_bytes()]), truth);

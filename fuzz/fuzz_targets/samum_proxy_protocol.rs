@@ -1,5 +1,5 @@
 //! Arbitrary bytes at the beginning of a connection behind a proxy. Checked: the pieces in which they come
-//! do not matter, no byte behind a header is lost, and a peer that is not trusted cannot name a client.
+//! do not matter, no byte after a header is lost, and a peer that is not trusted cannot name a client.
 
 #![no_main]
 

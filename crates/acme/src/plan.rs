@@ -20,7 +20,7 @@ pub(crate) const DAY: i64 = 24 * HOUR;
 
 /// The times between a failure and the next try: for the first failure in a row, the second, and so on.
 const PAUSES: [i64; 6] = [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR];
-/// The longest wait that an authority can ask for, and the longest that is decided at once.
+/// The longest wait that an authority can ask for, and the longest that is decided in one step.
 pub(crate) const WAIT_MAX: i64 = DAY;
 /// The oldest order that is gone on with. Authorities keep orders for a week.
 const ORDER_AGE_MAX: i64 = 7 * DAY;

@@ -16,7 +16,8 @@ use crate::plan::WAIT_MAX;
 use crate::record::{Challenge, Kind};
 use crate::storage::Storage;
 
-/// The tries of a message. A server that refuses every second nonce refuses so many in a row once in a million.
+/// The tries of a message. A server that refuses every second nonce refuses this many in a row only once in a million
+/// messages.
 const NONCES_MAX: usize = 20;
 /// The most characters of an authority's words that the operator sees.
 const WORDS_MAX: usize = 400;

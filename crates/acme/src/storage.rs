@@ -30,7 +30,8 @@ const FILE_MODE: RawMode = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 /// The most bytes of a file. A chain has some kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The most challenges that wait at once: those of a certificate with the most names, and some that were left behind.
+/// The most challenges that wait at the same time: those of a certificate with the most names, and some that were left
+/// after.
 pub(crate) const CHALLENGES_MAX: usize = 1000;
 /// The seconds after which marks of a change are safe: file systems have times of a second, or of a tick.
 const FRESH: i64 = 2;

@@ -72,7 +72,7 @@ pub struct Measured {
     pub alone: Latency,
     /// The latency of new clients beside the crowd.
     pub beside: Latency,
-    /// Some if the process of the server was found.
+    /// `Some` if the process of the server was found.
     pub memory: Option<Memory>,
 }
 
@@ -375,7 +375,7 @@ impl Clients {
         Ok(self.response_bytes)
     }
 
-    /// Has each client of the crowd do something, `at_once` at a time.
+    /// Lets each client of the crowd do something, `at_once` at a time.
     fn each(&mut self, count: u32, at_once: usize, deed: Deed) -> Result<(), Error> {
         let count = count as usize;
         let (mut begun, mut done) = (0, 0);

@@ -93,7 +93,7 @@ fn numbers(recorder: &mut Recorder<'_>) -> Vec<usize> {
     numbers
 }
 
-/// The number of idle descriptors that fit beside `active` ones.
+/// The number of idle descriptors that fit in addition to `active` ones.
 fn most(recorder: &mut Recorder<'_>, active: usize) -> usize {
     // Both ends of the active ones, a ring and the like.
     let others = 64 + 2 * active;

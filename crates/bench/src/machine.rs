@@ -171,7 +171,7 @@ pub fn available_memory() -> u64 {
     field(&read("/proc/meminfo"), "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024)
 }
 
-/// The number behind a word in a file of `/proc`.
+/// The number after a word in a file of `/proc`.
 #[must_use]
 pub fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
@@ -211,7 +211,7 @@ impl CpuTime {
     }
 
     fn parse(stat: &str, own: &str) -> Self {
-        // The name, in parentheses, may hold anything. Behind it: state is the third field, and utime,
+        // The name, in parentheses, may hold anything. After it: state is the third field, and utime,
         // stime, cutime, cstime are the 14th to 17th.
         let own = own.rsplit_once(')').map_or("", |(_, fields)| fields);
         let own =
@@ -291,9 +291,9 @@ pub struct Noise {
 const DRIFT_MAX: f64 = 0.05;
 /// Half of its rounds may lie so far apart.
 const SPREAD_MAX: f64 = 0.05;
-/// Other processes may take so much.
+/// The maximum CPU time of other processes.
 const OTHERS_MAX: f64 = 0.1;
-/// The hypervisor may take so much.
+/// The maximum CPU time that the hypervisor may take.
 const STEAL_MAX: f64 = 0.01;
 
 impl Noise {

@@ -123,7 +123,7 @@ fn report(dirs: &[std::path::PathBuf], out: &std::path::Path) -> Result<(), Stop
 
 fn readme(dirs: &[std::path::PathBuf], into: Option<&std::path::Path>) -> Result<(), Stop> {
     let runs = dirs.iter().map(|dir| Run::load(dir)).collect::<Result<Vec<_>, _>>()?;
-    let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let names: Vec<String> = dirs.iter().map(|dir| name_of(dir)).collect();
     let kept = names.iter().zip(&runs).map(|(dir, run)| readme::Kept { dir, run });
     let blocks = readme::blocks(&kept.collect::<Vec<_>>());
     if blocks.iter().all(|(_, block)| block.is_empty()) {
@@ -154,6 +154,11 @@ fn compare(a: &std::path::Path, b: &std::path::Path, json: bool) -> Result<(), S
         print(&compare::markdown(&compared))?;
     }
     Ok(())
+}
+
+/// The name of a directory, without a slash at its end: links in tables continue it.
+fn name_of(dir: &std::path::Path) -> String {
+    dir.display().to_string().trim_end_matches('/').to_owned()
 }
 
 /// Prints to standard output. A reader that closes the pipe early (`head`) is no error.

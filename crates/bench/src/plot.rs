@@ -34,7 +34,7 @@ const DECADES_MAX: f64 = 1e15;
 const HUGE: f64 = 1e30;
 /// Lines in one plot; further ones are left out, and the title says so.
 const LINES_MAX: usize = 24;
-/// Points of a line up to which each gets a marker.
+/// If a line has at most this many points, each gets a marker.
 const MARKED_MAX: usize = 60;
 
 /// A line of a plot.

@@ -39,7 +39,7 @@ impl CpuTimes {
 /// CPU time in user space that a process has used so far, all its threads; zero if it has ended.
 #[must_use]
 pub fn user_time(pid: u32) -> Duration {
-    // The name, in parentheses, may hold anything. Behind it, state is the third field and utime the 14th.
+    // The name, in parentheses, may hold anything. After it, state is the third field and utime the 14th.
     let stat = read(&format!("/proc/{pid}/stat"));
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let used = fields.split_whitespace().nth(11).and_then(|field| field.parse().ok());

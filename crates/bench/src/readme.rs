@@ -88,7 +88,7 @@ fn missing(mark: &str) -> String {
     format!("there is no line '{}' in it", mark.trim_end())
 }
 
-/// Behind a block.
+/// After a block.
 const END: &str = "<!-- end -->\n";
 
 /// The first run that holds a test, and the test.

@@ -124,7 +124,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// The better direction for one of its series; None if there is none.
+    /// The better direction for one of its series; `None` if there is none.
     #[must_use]
     pub fn better(&self, series: &str, unit: Unit) -> Option<Better> {
         let own = self.better.iter().find(|(name, _)| name == series);

@@ -166,7 +166,7 @@ pub struct Options {
     pub steps: Option<usize>,
 }
 
-/// The recorder that each test gets: it takes the figures and answers questions about the run.
+/// The recorder that each test gets: it records the figures and answers questions about the run.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     options: &'a Options,

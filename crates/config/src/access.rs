@@ -102,7 +102,7 @@ impl Permitted {
 /// network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
-    /// In order and by turns: the first address of a range that is in the set, and the first address behind that
+    /// In order and by turns: the first address of a range that is in the set, and the first address after that
     /// range.
     boundaries: Box<[u128]>,
 }
@@ -118,7 +118,7 @@ impl AddressSet {
     /// Makes the set of the addresses whose longest prefix says `true`; `rest` is for addresses without a prefix. If a
     /// prefix comes twice, `false` counts.
     fn of_prefixes(rest: bool, mut prefixes: Vec<(Prefix, bool)>) -> Self {
-        // A prefix comes behind those that contain it, and false before true.
+        // A prefix comes after those that contain it, and false before true.
         prefixes.sort_unstable();
         prefixes.dedup_by_key(|(prefix, _)| *prefix);
         let mut set = Boundaries(Vec::new());
@@ -158,7 +158,7 @@ impl Boundaries {
         }
     }
 
-    /// The addresses behind a prefix are in the set, or are not.
+    /// The addresses after a prefix are in the set, or are not.
     fn leave(&mut self, prefix: Prefix, is_in: bool) {
         if let Some(next) = prefix.last().checked_add(1) {
             self.add(next, is_in);

@@ -12,7 +12,7 @@ pub struct Listen {
     /// True if trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection:
     /// `{ address = "...", proxy-protocol = true }`. Other clients may send none.
     pub proxy_protocol: bool,
-    /// True if connections begin with a handshake of TLS, behind the header of a proxy if there is one:
+    /// True if connections begin with a handshake of TLS, after the header of a proxy if there is one:
     /// `{ address = "...", tls = true }`.
     pub tls: bool,
     /// True if clients may speak HTTP/2: by their choice in the handshake of TLS, or by its preface without TLS.

@@ -115,7 +115,7 @@ pub(super) struct RouteDraft {
     pub(super) log: Option<(Log, Span)>,
     /// The actions; exactly one, if it is right.
     pub(super) actions: Vec<(Action, Span)>,
-    /// The application that runs its scripts; alone, or beside files.
+    /// The application that runs its scripts; alone, or together with files.
     pub(super) fastcgi: Option<(Fastcgi, Span)>,
     pub(super) shared: Shared,
     /// The keys among these that it does not inherit from its site, and their positions.

@@ -207,7 +207,7 @@ fn parts(text: &str) -> Result<Vec<Part<'_>>, String> {
     Ok(parts)
 }
 
-/// Returns whether a text behind a dollar begins with a brace and a name that is no variable of a request.
+/// Returns whether a text after a dollar begins with a brace and a name that is no variable of a request.
 fn begins_reference(text: &str) -> bool {
     let Some(inside) = text.strip_prefix('{') else { return false };
     inside.starts_with("file:") || inside.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')

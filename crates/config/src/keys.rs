@@ -369,7 +369,7 @@ pub(super) fn sections() -> Vec<Section> {
         ),
         section(
             SERVER_TITLE,
-            "The settings of the process. Flags of `samum serve` beside `--config` override them.",
+            "The settings of the process. Flags of `samum serve` other than `--config` override them.",
             rows(SERVER),
         ),
         section(SITE_TITLE, "A site: the routes for the requests for some hosts.", rows(SITE)),

@@ -84,14 +84,14 @@ pub struct Config {
     pub server: Server,
     /// The sites; at least one.
     pub sites: Vec<Site>,
-    /// The way to certificates by ACME; some if a site has them.
+    /// The way to certificates by ACME; `Some` if a site has them.
     pub acme: Option<Acme>,
     /// The values that no output shows.
     pub secrets: Secrets,
 }
 
 impl Config {
-    /// Finds listeners for all addresses of the machine beside which one of these addresses is listed: one of the
+    /// Finds listeners for all addresses of the machine, if one of these addresses is listed, too: one of the
     /// two sockets could not be bound. Returns the listener, and a sentence for the operator.
     pub fn collisions(&self) -> impl Iterator<Item = (Address, String)> {
         let ip = |listen: &Listen| match listen.address {
@@ -248,7 +248,7 @@ pub struct Site {
     /// True if the site gets the requests for hosts that no site of its address has. If no site is the
     /// default, the first one is.
     pub is_default: bool,
-    /// The certificates, for the listeners with TLS; some if a client can reach the site there. Sites that share an
+    /// The certificates, for the listeners with TLS; `Some` if a client can reach the site there. Sites that share an
     /// address may have different ones.
     pub tls: Option<Tls>,
     /// The treatment of requests without TLS. If it is a redirect, the site has hosts.
@@ -282,7 +282,7 @@ pub struct Log {
     pub format: LogFormat,
     /// The statuses of the responses that have lines; by default all have.
     pub statuses: Vec<StatusSet>,
-    /// Of so many of these responses one has a line.
+    /// One in this many of these responses has a line.
     pub sample: Sample,
 }
 
@@ -328,7 +328,7 @@ pub struct Route {
     pub server_timing: bool,
     /// True if a client may end its side of the connection and still wait for the response of an upstream or a program.
     pub half_close: bool,
-    /// The maximum of bytes of the body of a request, if the action takes bodies; a longer one is refused with 413. By
+    /// The maximum of bytes of the body of a request, if the action uses bodies; a longer one is refused with 413. By
     /// default there is no limit.
     pub max_body: Option<u64>,
     /// The fields that servers get instead of the client's fields with the same names, if the action is
@@ -523,7 +523,7 @@ impl FileRules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The target: a path or a URL. In it `$1` to `$9` stand for the matches of the pattern's stars, and `$0` for the
-    /// rest of the path behind the route's. The query of the request is kept, unless the target has a query.
+    /// rest of the path after the route's. The query of the request is kept, unless the target has a query.
     pub to: String,
     /// The status: 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -569,17 +569,18 @@ impl FixedStatus {
 pub struct Cgi {
     /// The directory. It is opened anew for each program, so it may be replaced.
     pub root: PathBuf,
-    /// The maximum number of programs that run at once, of all workers together; at least one. 256 further requests
-    /// wait in a queue.
+    /// The maximum number of programs that run at the same time, of all workers together; at least one. 256 further
+    /// requests wait in a queue.
     pub processes_max: u32,
     /// A program that has not ended after this time gets SIGTERM, and SIGKILL 5 s later. Slow reading of its client
     /// counts. A request that waits in the queue for so long gets the response 503.
     pub timeout: Duration,
     /// The maximum of bytes that a program may put out, on standard output and standard error together.
     pub output_max: u64,
-    /// Variables of the environment beside the variables of the request. They replace others with their names.
+    /// Variables of the environment in addition to the variables of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
-    /// Directories and files that programs of a confined server may read and execute, beside their own directory.
+    /// Directories and files that programs of a confined server may read and execute, in addition to their own
+    /// directory.
     pub read: Vec<PathBuf>,
     /// Directories and files that programs of a confined server may read and change.
     pub write: Vec<PathBuf>,
@@ -620,7 +621,7 @@ pub struct Fastcgi {
     pub root: Option<PathBuf>,
     /// True if connections are kept for further requests. Each takes one process of php-fpm.
     pub keeps_connections: bool,
-    /// Variables of the environment beside the variables of the request. They replace others with their names.
+    /// Variables of the environment in addition to the variables of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
 }
 
@@ -642,8 +643,8 @@ impl Fastcgi {
 /// limits but the last one, unless a trusted proxy names their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// `connections-per-ip`: open connections, of all sites together, up to which a request is served. Connections of a
-    /// proxy that names its clients in fields do not count.
+    /// `connections-per-ip`: a request is served only if its client has at most this many open connections, of all
+    /// sites together. Connections of a proxy that names its clients in fields do not count.
     pub connections: Option<u32>,
     /// `requests-per-ip`: requests.
     pub requests: Option<Rate>,
@@ -747,7 +748,7 @@ pub struct Tuning {
     pub timeout_idle: Duration,
     /// A request that is not complete after this time gets the response 408.
     pub timeout_header: Duration,
-    /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
+    /// A connection whose peer receives less than [`rate_min`](Self::rate_min) for this long is closed.
     pub timeout_send: Duration,
     /// A request whose file a disk has not brought after this time gets the response 503. If its response has begun,
     /// its connection is closed.
@@ -767,7 +768,7 @@ pub struct Tuning {
 }
 
 /// The limits of an upstream's messages, unless the configuration sets others. Heads may be twice as long as heads of
-/// requests, because servers set many cookies at once, and may have as many lines as fit.
+/// requests, because servers set many cookies in one response, and may have as many lines as fit.
 pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
     head_bytes_max: 32 * 1024,
     fields_max: 4096,
@@ -877,7 +878,7 @@ impl Symlinks {
         }
     }
 
-    /// The directories that links may lead into beside the root directory.
+    /// The directories that links may lead into, in addition to the root directory.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
         let (all, into): (_, &[PathBuf]) = match self {
             Self::Follow => (Some(Path::new("/")), &[]),
@@ -903,9 +904,9 @@ pub enum LogTarget {
     Stdout,
     /// The end of a file.
     File(PathBuf),
-    /// A socket at which a daemon takes messages of syslog (RFC 3164, as `syslog(3)` writes them).
+    /// A socket at which a daemon receives messages of syslog (RFC 3164, as `syslog(3)` writes them).
     Syslog(PathBuf),
-    /// A socket at which the journal of systemd takes entries in its own protocol.
+    /// A socket at which the journal of systemd receives entries in its own protocol.
     Journald(PathBuf),
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Source {
 pub(super) struct Span {
     /// The index of the file among those that were read.
     file: u32,
-    /// The offset of its first byte; `end` is the offset behind its last one.
+    /// The offset of its first byte; `end` is the offset after its last one.
     start: u32,
     end: u32,
 }
@@ -140,7 +140,7 @@ impl Notes {
         self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
     }
 
-    /// Takes note of a value that is a credential, perhaps. Messages go to logs, and do not show it.
+    /// Records a value that is a credential, perhaps. Messages go to logs, and do not show it.
     pub(super) fn hide(&mut self, place: Span, value: &str) {
         self.private.push((place, value.to_owned()));
     }

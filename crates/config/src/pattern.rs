@@ -19,7 +19,7 @@ pub struct Pattern {
 /// The maximum number of stars in a pattern: captures have the names `$1` to `$9`, and few stars keep a match
 /// short.
 const STARS_MAX: usize = 9;
-/// The characters that may stand behind a backslash.
+/// The characters that may come after a backslash.
 const ESCAPED: &str = r"{}[]()|~=^$\";
 /// Alternatives that the message about braces writes out.
 const ALTERNATIVES_MAX: usize = 4;

@@ -104,7 +104,7 @@ fn check(target: &str, captures_max: usize, capture: &str) -> Result<(), String>
     Ok(())
 }
 
-/// Splits a URL behind its scheme.
+/// Splits a URL after its scheme.
 fn host_and_path(rest: &str) -> (&str, &str) {
     rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()))
 }
@@ -112,7 +112,7 @@ fn host_and_path(rest: &str) -> (&str, &str) {
 /// Makes the value of `Location`. The query of the request is kept, unless the target has one.
 ///
 /// Captures are encoded as segments of a path: so no capture ends the path, and none makes a path that begins with two
-/// slashes, which a browser would take for another host.
+/// slashes, which a browser would mistake for another host.
 pub fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> Vec<u8> {
     let end = target.find('#').unwrap_or(target.len());
     let (target, fragment) = target.split_at(end);
@@ -183,7 +183,7 @@ struct RedirectLine {
     /// The beginning of its path in the text.
     at: u32,
     path_len: u16,
-    /// The length of the target, which is behind the path.
+    /// The length of the target, which is after the path.
     target_len: u16,
     /// The position of its path in the file.
     place: u32,
@@ -227,7 +227,7 @@ pub struct RedirectMatch<'a> {
     pub target: &'a str,
     /// The status of the response: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// The rest of the path behind the path of the line.
+    /// The rest of the path after the path of the line.
     pub rest: &'a [u8],
 }
 

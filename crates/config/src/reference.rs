@@ -19,7 +19,7 @@ Five annotated files show the usual cases. A test checks each file, starts a ser
 
 - [static-site.toml](../examples/static-site.toml): a static site with its own error page, headers and a redirect
 - [php.toml](../examples/php.toml): a PHP application with a front controller
-- [reverse-proxy.toml](../examples/reverse-proxy.toml): two servers of an application, with files and metrics beside them
+- [reverse-proxy.toml](../examples/reverse-proxy.toml): two servers of an application, with files and metrics, too
 - [mirror.toml](../examples/mirror.toml): a mirror of many large files
 - [video.toml](../examples/video.toml): an origin of films and of segments
 
@@ -84,7 +84,7 @@ What comes in is a value, and never TOML: no quote ends the text, and no variabl
 which only `request-headers` and formats of logs have. `$${NAME}` is the text `${NAME}`. The environment is that of the server's start,
 also for `samum reload` and `samum upgrade`; files are read anew.
 
-**Flags** beside `--config`:
+**Flags** in addition to `--config`:
 
 - A flag with the name of a key of `[server]` overrides the key.
 - `--log` and `--log-format` override the log of every site.
@@ -109,7 +109,7 @@ warnings are shown. [limits.md](limits.md) has all limits.
 regular expressions.
 "#;
 
-/// The text about `interface` beside its keys.
+/// The text about `interface` that comes before its keys.
 const INTERFACES: &str = r#"
 ## Serving on a network interface
 
@@ -130,10 +130,10 @@ turn off the functions that make such frames (`ethtool -K eth1 gro off lro off`)
 **Limits.** An interface has at most 16 services (an address with a port), and at most 16 addresses of its own. New listeners and changed
 keys of interfaces take effect after a restart, as `samum reload` says. Another MAC address, another MTU, and addresses that are added to or
 removed from a served interface also take effect after a restart, as the log says. IP fragments are dropped: a client whose segments come in
-fragments waits until it gives up. At the kernel's addresses, samum does not receive TCP behind more than two IPv6 extension headers, or
-behind an extension header of more than 64 bytes: such connections are reset.
+fragments waits until it gives up. At the kernel's addresses, samum does not receive TCP after more than two IPv6 extension headers, or
+after an extension header of more than 64 bytes: such connections are reset.
 
-**Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP takes and sends. `ss` and `tcpdump` do not
+**Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP receives and sends. `ss` and `tcpdump` do not
 see received segments. Use `allow` and `deny` of sites, `samum stack` and `pcap` instead.
 
 **Recorded frames** (`pcap`) are the frames between the stack and the interface. A segment that the interface cuts is one long frame, and

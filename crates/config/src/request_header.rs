@@ -1,4 +1,5 @@
-//! The fields that a route's upstreams get beside the fields of the client. Their values have [variables](super::variable).
+//! The fields that a route's upstreams get in addition to the fields of the client. Their values have
+//! [variables](super::variable).
 
 use http1::Limits;
 

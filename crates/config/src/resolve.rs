@@ -608,8 +608,8 @@ fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
     }
 }
 
-/// Warns of settings for TLS of a route none of whose servers speaks it. The key may be meant for the other ones of its
-/// site if the site has it.
+/// Warns of settings for TLS of a route if none of its servers speaks TLS. If the site has the key, the key may be
+/// meant for other routes of the site.
 fn check_upstream_tls(site: &SiteDraft, notes: &mut Notes) {
     for route in &site.routes {
         let Some(place) = route.place_of("upstream-tls") else { continue };
@@ -868,7 +868,7 @@ fn pieces(to: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
         }
         let (text, behind) = rest.split_once('$').unwrap_or((rest, ""));
         let digit = behind.chars().next().and_then(|next| next.to_digit(10));
-        // Behind the dollar stands a digit, or a second dollar.
+        // After the dollar stands a digit, or a second dollar.
         let text = if behind.starts_with('$') { &rest[..=text.len()] } else { text };
         rest = behind.get(1..).unwrap_or_default();
         Some((text, digit.map(|digit| digit as usize)))

@@ -21,11 +21,11 @@ pub struct Routes {
     all: Option<RouteId>,
     /// The route of `/`, if it has all paths that no other route has.
     top: Option<RouteId>,
-    /// The bytes behind the first slash of all paths but `/`, as a set of bits. A path with another byte there
+    /// The bytes after the first slash of all paths but `/`, as a set of bits. A path with another byte there
     /// is found without a search.
     firsts: [u64; 4],
     /// The paths in order. A path that ends with a slash has all paths that begin with it; any other has only itself.
-    /// So the prefixes of a path are the last node that is not behind it, and the nodes [above](Node::above) that node.
+    /// So the prefixes of a path are the last node that is not after it, and the nodes [above](Node::above) that node.
     nodes: Vec<Node>,
 }
 
@@ -43,7 +43,7 @@ struct Node {
     above: Option<u32>,
 }
 
-/// The conditions on a path beside the path of a route.
+/// The conditions on a path in addition to the path of a route.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     /// The whole path must match it.
@@ -193,7 +193,7 @@ impl Routes {
     }
 }
 
-/// The first bytes of a path behind its slash, as a number. If the numbers of two paths differ, the paths are
+/// The first bytes of a path after its slash, as a number. If the numbers of two paths differ, the paths are
 /// in the same order as they.
 #[inline]
 fn head(path: &[u8]) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The text in the place of a value that is not shown.
 pub(super) const HIDDEN: &str = "…";
-/// The number of characters from which on a value is replaced also within a word.
+/// If a value has at least this many characters, it is replaced also within a word.
 const LONG: usize = 4;
 
 /// Values that no output shows. Of two values the longer one comes first.

@@ -1,7 +1,7 @@
 //! Escapes text from clients and file systems for terminals, logs and JSON.
 //!
 //! Clients choose the text of requests, and users who can write to DIR choose names of files. Some
-//! characters make a terminal or an editor do something: clear the screen, reverse the text behind
+//! characters make a terminal or an editor do something: clear the screen, reverse the text after
 //! U+202E, hide U+200B. The server always escapes these:
 //!
 //! | output | written as they are | written as | by |

@@ -72,15 +72,15 @@ pub struct GatewayRules {
     pub buffer_dir: Option<PathBuf>,
     /// True if long contents of known length go to the client through a pipe, which copies nothing. The default is true.
     pub splice: bool,
-    /// The maximum of bytes of a long content that are received at once, 512 KiB by default and 4 KiB at least. A pipe
-    /// has room for 1 MiB.
+    /// The maximum of bytes of a long content that are received in one step, 512 KiB by default and 4 KiB at least. A
+    /// pipe has room for 1 MiB.
     pub receive_max: u64,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,
     /// The time in which a server must send some bytes while it is its turn; in a tunnel, in which either end must
     /// take or send some. 60 s by default.
     pub timeout_upstream: Duration,
-    /// The time in which a server that has not responded must take some bytes of a request that wait for it; 60 s by
+    /// The time in which a server that has not responded must receive some bytes of a request that wait for it; 60 s by
     /// default.
     pub timeout_upstream_send: Duration,
     /// The rule by which the server of a request is chosen.
@@ -125,7 +125,7 @@ pub struct HealthRules {
     /// default.
     pub fail_timeout: Duration,
     /// The time in which the share of a server grows after it is up again, or after it was added: a further address of
-    /// its name, or by a reload. None by default.
+    /// its name, or by a reload. By default it does not grow: it is `None`.
     pub slow_start: Option<Duration>,
     /// The path that is asked for to find out whether a server is up; none by default.
     pub check: Option<String>,
@@ -236,7 +236,7 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
         ));
     };
     if let Some(path) = rest.strip_prefix("unix:") {
-        // nginx has the path of requests behind a second colon.
+        // nginx has the path of requests after a second colon.
         let socket = path.split(':').next().unwrap_or_default();
         return Err(format!("{text:?}: write \"unix:{socket}\""));
     }

@@ -170,7 +170,7 @@ fn names<E: ValueEnum>() -> Vec<String> {
     values.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// The names of formats behind the file of a log, as nginx and Apache have them.
+/// The names of formats after the file of a log, as nginx and Apache have them.
 const FORMATS: [&str; 3] = [" combined", " common", " json"];
 
 /// Reads the destination of an access log: the path of a file, `-` or `none`.
@@ -446,7 +446,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         [.., b'g'] => (&lower[..lower.len() - 1], 30),
         _ => (lower, 0),
     };
-    // `parse` alone would take a sign.
+    // `parse` alone would accept a sign.
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.is_empty();
     if !is_number {
         return Err("expected a number of bytes, such as 65536, 64k or 1m".to_owned());

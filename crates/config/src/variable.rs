@@ -20,7 +20,7 @@ pub enum Piece {
     Variable(Variable),
 }
 
-/// The time from which on a variable has its value.
+/// The moment at which a variable gets its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     /// It is known of a request.

@@ -17,7 +17,7 @@ use super::resource::{Kind, Resource};
 use super::tree::Tree;
 use session::files::{Data, FileSet, Variant};
 
-/// The age in seconds from which on the times of a file tell its states apart. Some file systems store whole seconds,
+/// If a file is at least this old, in seconds, its times tell its states apart. Some file systems store whole seconds,
 /// and times are set before the bytes are written.
 const SETTLED_AFTER: i64 = 3;
 

@@ -69,12 +69,12 @@ impl Devices {
         self.linked.by_path.push(BTreeMap::new());
     }
 
-    /// Takes note that a file was found on a device.
+    /// Records that a file was found on a device.
     pub(super) fn learn(&mut self, tree: TreeId, path: &[u8], device: Device) {
         self.directories.insert(tree, parent(path), device);
     }
 
-    /// Takes note that a file was found on a device through links. Other files in its directory may be elsewhere.
+    /// Records that a file was found on a device through links. Other files in its directory may be elsewhere.
     pub(super) fn learn_linked(&mut self, tree: TreeId, path: &[u8], device: Device) {
         self.linked.insert(tree, path, device);
     }

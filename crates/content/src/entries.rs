@@ -5,7 +5,7 @@ use std::thread;
 
 use ring::Listing;
 
-/// The most entries that are freed at once, in 0.3 ms. More of them are freed by a thread of their
+/// The most entries that are freed in one step, which takes 0.3 ms. More of them are freed by a thread of their
 /// own, because 100,000 take 6 ms. Each such listing has one thread, for about that time.
 const FREED_MAX: usize = 4096;
 /// The size of the stack of such a thread, which calls only the allocator.

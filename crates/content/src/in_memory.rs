@@ -1,15 +1,17 @@
-//! Which files a worker keeps in memory as finished responses, by what its transports take.
+//! Decides which files a worker keeps in memory as finished responses. It depends on the pieces that its transports can
+//! send.
 //!
 //! The limit of finished responses was measured with load generators that copy what they receive, as browsers do
 //! (`wrk`, `samum-bench league --copy`). With many connections a copy of 64 KiB costs the server more than
-//! `sendfile(2)`, because source and packets do not stay in its caches. A generator that has the kernel discard what
-//! comes does not see that. Sends are direct calls and no operations of the ring: a bare io_uring server sent no
-//! cheaper through its ring, and a direct call leaves nothing in flight that would have to be cancelled.
+//! `sendfile(2)`, because source and packets do not stay in its caches. A generator that lets the kernel discard the
+//! received bytes does not see that. Sends are direct calls and no operations of the ring: a bare io_uring server sent
+//! no cheaper through its ring, and a direct call leaves nothing in flight that would have to be cancelled.
 //!
-//! A transport that takes memory only would copy or read a larger file for each request. If a worker has such transports
-//! others, files between the two limits are in memory and open, and each response leaves as its connection takes it.
+//! A transport that sends only from memory would copy or read a larger file for each request. If a worker has such
+//! transports and others, files between the two limits are in memory and open. Then each response leaves in the form
+//! that its connection can send.
 //!
-//! | bytes | transports take files | memory only | some this, some that |
+//! | bytes | transports send files | only memory | both kinds of transports |
 //! |---|---|---|---|
 //! | up to 32 KiB | in memory | in memory | in memory |
 //! | up to 256 KiB | open | in memory | in memory, and open |
@@ -20,7 +22,7 @@ use sendfile::Takes;
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
 /// larger files `sendfile` is cheaper.
 const BYTES_MAX: u64 = 32 * 1024;
-/// The same where transports take memory only: a larger file is copied or read for each request.
+/// The same where transports send only from memory: a larger file is copied or read for each request.
 pub(crate) const BYTES_MAX_OF_MEMORY: u64 = FILE_BYTES_MAX_IN_MEMORY as u64;
 /// The bytes of the largest file that any worker keeps in memory.
 pub const FILE_BYTES_MAX_IN_MEMORY: usize = 256 * 1024;
@@ -35,7 +37,8 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// The sizes for transports that all take this; `None` if some take ranges of files, and others memory only.
+    /// The sizes for transports that all send these pieces; `None` if some take ranges of files, and others memory
+    /// only.
     pub const fn of(takes: Option<Takes>) -> Self {
         match takes {
             Some(Takes::Files) => Self { max: BYTES_MAX, closed_max: BYTES_MAX },

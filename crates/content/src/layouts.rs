@@ -6,7 +6,7 @@
 //!
 //! If an index (`moov`) has more than 1 MiB, which is 40 minutes, only its position and the duration are read. Such a
 //! film has its mean rate throughout. The index is read after the layout, up to 8 MiB of it, and stays in the page
-//! cache, because no player can seek without it. A segment of HLS or DASH (`.ts`, `.m4s`) is no film: a player takes
+//! cache, because no player can seek without it. A segment of HLS or DASH (`.ts`, `.m4s`) is no film: a player receives
 //! all of its few seconds as fast as it can, so a limit would save nothing.
 
 use core::ops::Range;
@@ -109,7 +109,7 @@ impl Step {
         }
     }
 
-    /// Takes the bytes that were read; no bytes mean that they cannot be read.
+    /// Handles the bytes that were read; no bytes mean that they cannot be read.
     fn handle(&mut self, bytes: &[u8]) {
         match self {
             Self::Probe(probe) => probe.handle_bytes(bytes),
@@ -203,7 +203,7 @@ impl Layouts {
         self.shares.end(file.device(), shell.cx.now);
     }
 
-    /// Takes the completion of a read.
+    /// Handles the completion of a read.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         let key = Key::from_bits(id_of(completion.token));
         let learning = self.learning.get_mut(key).expect("kept until its last completion");

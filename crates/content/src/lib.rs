@@ -2,7 +2,7 @@
 //!
 //! A cached path is answered from the cache (`Library`). Any other path begins a *load* (`Loader`). The load watches
 //! its directories (`Watches`), opens and examines the file, looks for precompressed siblings, and reads the bytes of a
-//! small file. Data that the kernel has in memory is taken at once; other data goes through the ring. Requests for the
+//! small file. Data that the kernel has in memory is read directly; other data goes through the ring. Requests for the
 //! same path join the load.
 //!
 //! A cached resource is believed until an inode event contradicts it. Some files have no such events: on network file
@@ -10,27 +10,30 @@
 //! of that age on, a request for such a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
-//! elsewhere. The kernel is asked at once for names in memory, and where directories are watched for data, too, for at
-//! most 64 paths in a worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access control list
-//! is read. After an open that slept, the kernel is not asked at once for a minute. After requests for several files of
-//! a directory, a helper searches the names of the directory for precompressed files. If there are no such files, loads
-//! look for no siblings until an event reports one.
+//! elsewhere. The kernel is asked directly for names that it has in memory. Where directories are watched, it is also
+//! asked for data. Both are done for at most 64 paths in a worker turn. An open for reading may still sleep: until a
+//! program permits the open (fanotify), or until an access control list has been read. After a direct call that slept,
+//! all requests go through the ring for one minute. After requests for several files of a directory, a helper searches
+//! the names of the directory for precompressed files. If there are no such files, loads look for no siblings until an
+//! event reports one.
 //!
 //! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at again,
 //! so a change between the first look and the watch is not missed. A change of a file evicts its entry, its siblings,
 //! and the index and the listing of its directory. A change of a directory evicts everything below it. Changes are
 //! handled before received bytes, so a request that follows a change sees it. Events do not report everything: files
 //! without events (above) are believed for 1 s and looked at again from 0.5 s on. Watched files are believed for 10 s
-//! and looked at again from 5 s on, because writes through shared mappings and mounts above make no events. A small
-//! file is looked at again after its read, and not kept if it changed meanwhile. A file that changed less than 3 s
-//! before is read again at the next look, because some file systems have times in whole seconds.
+//! and looked at again from 5 s on, because neither writes through shared mappings nor mounts over the file or its
+//! directories make events. A small file is looked at again after its read, and not kept if it changed meanwhile. If a
+//! file had changed less than 3 s before it was read, it is read again at the next look, because some file systems have
+//! times in whole seconds.
 //!
-//! **Devices.** Each worker judges by its own calls how long a device has been silent; all workers know which devices
-//! are silent (`ring::Silences`). The kernel answers much from memory. So after a late call, the end of another call
-//! does not always count as an answer of the device. The end counts if that call took 1 s, or if it needed data that
-//! was not in memory when the call began. A look for a name must also have taken 1 ms. If a device has answered nothing
-//! for 1 s, no request waits for an error page on that device. nginx has no such deadline: it sends the header before
-//! the first read, and the worker or one of its 32 threads waits.
+//! **Devices.** Each worker finds out by its own calls how long a device has been silent; all workers know which
+//! devices are silent (`ring::Silences`). The kernel answers much from memory. So after a late call, the end of another
+//! call does not always count as an answer of the device. The end counts if that call took 1 s, or if it needed data
+//! that was not in memory when the call began. For a look for a name on a disk, the second rule applies only if the
+//! look took at least 1 ms. If a device has answered nothing for 1 s, no request waits for an error page on that
+//! device. nginx has no such deadline: it sends the header before the first read, and the worker or one of its 32
+//! threads waits.
 
 #![forbid(unsafe_code)]
 
@@ -98,8 +101,8 @@ use watch::{Notice, Progress, Watches};
 /// The time for which a resource is believed if changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
 /// The time for which a resource is believed if changes make events. The time is limited because some changes make no
-/// events: writes through a shared mapping, a mount above, and writes through a new second name in a directory that is
-/// not watched.
+/// events: writes through a shared mapping, a mount over the file or its directories, and writes through a new second
+/// name in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// The maximum age at which an old resource is served while a slow disk delays the load of a new
 /// one.
@@ -107,8 +110,8 @@ const STALE_MAX: Duration = Duration::from_secs(10);
 /// If a device has answered nothing for this time, or for `timeout-disk` if that is shorter, no request waits for an
 /// error page on the device.
 const ERROR_PAGE_SILENCE: Duration = Duration::from_secs(1);
-/// The maximum number of requests that wait for the same load: as many as 1,024 connections can have. A further request
-/// gets a 503.
+/// The maximum number of requests that wait for the same load: 1,024 connections with 64 requests each. A further
+/// request gets a 503.
 const TICKETS_MAX: usize = 64 * 1024;
 /// The maximum number of names in a path; the response for a deeper path is a 414. `PATH_MAX` would allow 2,048 names.
 /// The kernel has to walk through each name, and the worker may have to watch each directory. Sites use up to about 20.
@@ -145,8 +148,8 @@ pub struct Content {
     free: Vec<TreeId>,
     /// The account for resources and their buffers while anything holds them.
     account: Account,
-    /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
-    /// exactly while it runs.
+    /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy). `Some` while the timer runs,
+    /// else `None`.
     tidy: Option<(Time, Key)>,
     /// Answers to requests that had to wait, which the worker delivers.
     pub answers: VecDeque<(Ticket, Answer)>,
@@ -292,8 +295,8 @@ impl Content {
         Found::Later
     }
 
-    /// Finds an error page. The search never waits for a device that does not answer, and is never the request
-    /// that tries such a device.
+    /// Finds an error page. The search never waits for a device that does not answer. It is also never the one request
+    /// that tests whether such a device answers again.
     pub fn find_error_page(
         &mut self,
         shell: &mut Shell,
@@ -368,7 +371,7 @@ impl Content {
         }
     }
 
-    /// Takes a completion of a load.
+    /// Handles a completion of a load.
     pub fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
         let (load, next) = self.loader.handle(shell, &self.trees, completion);
         self.go_on(shell, load, next);
@@ -598,7 +601,7 @@ impl Content {
         self.want_tags(shell, tree, &path);
     }
 
-    /// Has the missing tags of a cached resource computed, if tags are made of contents.
+    /// Asks for the missing tags of a cached resource, if tags are made of contents. A thread computes them.
     fn want_tags(&mut self, shell: &mut Shell, tree: TreeId, path: &Path) {
         if self.trees[tree.index()].rules.tags == Tags::Hash {
             self.hashes.want(shell, &self.trees, &mut self.library, (tree, Rc::clone(path)));
@@ -617,12 +620,12 @@ impl Content {
         self.answers.extend(tickets.drain(..).map(|ticket| (ticket, answer.clone())));
     }
 
-    /// Takes a completion of a read of a film.
+    /// Handles a completion of a read of a film.
     pub fn handle_layout(&mut self, shell: &mut Shell, completion: Completion) {
         self.layouts.handle(shell, completion);
     }
 
-    /// Takes a completion of a watch.
+    /// Handles a completion of a watch.
     pub fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
         match self.watches.handle(shell, completion) {
             Some(Notice::Changed(tree, directory, change)) => {
@@ -766,7 +769,8 @@ impl Content {
         self.tidy = Some((at, shell.ring.submit(Op::Timer(at), kind::TIDY)));
     }
 
-    /// Takes the completion of the timer: does a part of the gradual work, and the due work.
+    /// Handles the completion of the timer: does one portion of the work that is done in portions, and all work that is
+    /// due.
     pub fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
             // An earlier timer has replaced this timer.

@@ -75,7 +75,7 @@ struct Shelf {
 struct Outdated {
     prefix: Box<[u8]>,
     /// All outdated resources before this path have been evicted, so a resource cached before it is
-    /// new. A new resource behind it is evicted with the others. The position only moves forward,
+    /// new. A new resource after it is evicted with the others. The position only moves forward,
     /// so the eviction ends even if resources are cached all the time.
     done: Box<[u8]>,
 }

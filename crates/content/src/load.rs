@@ -22,10 +22,11 @@
 //! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver opens
 //! a device. A regular file is then opened for reading. If the directories from the root to the file are not watched, it is opened
 //! through `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched, it is opened by its
-//! path, which the kernel can do at once. A FIFO or a device that has replaced the file meanwhile is then opened but not served.
+//! path, which the kernel can do without a wait. A FIFO or a device that has replaced the file meanwhile is then opened
+//! but not served.
 //!
-//! This module makes no system call. A step and a reply give the next step and requests to the system ([`Ask`]).
-//! Descriptors are of any type `F`, so tests need no system.
+//! This module makes no system call. From a step and a reply it computes the next step and the next requests to the
+//! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
 
 mod reading;
 
@@ -54,8 +55,8 @@ pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
 /// again is an error.
 const LOOKS_MAX: u32 = 4;
 
-/// A value for each existing part of a resource. It is in a box, because loads are moved, and most are small: those of
-/// missing files.
+/// A value for each existing part of a resource. It is in a box so that a load is small: loads are moved, and most of
+/// them are for missing files and have no parts.
 pub(super) type Parts<T> = Box<[Option<T>; PARTS]>;
 
 /// No part.
@@ -136,7 +137,7 @@ enum Step<F> {
     OpeningDirectory { look: Look<F> },
     /// The directory's entries are being read.
     Listing { look: Look<F> },
-    /// The siblings are being opened with `O_PATH` and examined, all at once.
+    /// The siblings are being opened with `O_PATH` and examined, all at the same time.
     Siblings { look: Look<F>, plain: Seen<F>, siblings: Siblings<F> },
     /// The caller decides whether the load may open the large files.
     Admitting { look: Look<F>, found: Parts<Seen<F>> },
@@ -236,7 +237,7 @@ pub(super) enum Reply<F> {
     Failed(io::Error),
 }
 
-/// What the caller must do for a load after a step.
+/// The next thing that the caller must do for a load after a step.
 #[derive(Debug)]
 pub(super) enum Next<F> {
     /// Wait for the replies to the requests of the load.
@@ -270,7 +271,7 @@ pub(super) enum Outcome<F> {
     /// the clean form in bytes. The path itself is not that of a directory.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
-    /// Nothing that can be served has the path, for this reason.
+    /// There is nothing at this path that can be served; the value is the reason.
     Missing(Reason),
     /// The file is replaced faster than it can be opened.
     Replaced,
@@ -316,7 +317,7 @@ impl<F: Clone> Load<F> {
         }
     }
 
-    /// The most memory that the load takes, in bytes. In the steps with the most it has two lists of parts.
+    /// The most memory that the load takes, in bytes. The steps that need the most memory have two lists of parts.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + 2 * size_of::<[Option<Seen<F>>; PARTS]>() + self.path.len()
     }
@@ -373,7 +374,7 @@ impl<F: Clone> Load<F> {
         }
     }
 
-    /// Takes the reply about a part.
+    /// Handles the reply about a part.
     pub(super) fn handle(
         &mut self,
         part: usize,
@@ -767,7 +768,7 @@ impl<F> Look<F> {
         self.way == Coverage::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }
 
-    /// Takes note of a file with several names, or of a file that is a mount. It may change through an unwatched directory,
+    /// Records a file with several names, or a file that is a mount. It may change through an unwatched directory,
     /// so its way counts as unwatched.
     fn respect_names(&mut self, stat: &Stat) {
         if self.way == Coverage::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {

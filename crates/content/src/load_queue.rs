@@ -1,31 +1,30 @@
 //! Decides which loads may run now.
 //!
-//! A load has descriptors open while it runs. Only a limited number of loads run at once, and the
-//! others wait in a queue, so no load fails because others have taken the descriptors. The
-//! descriptor of a large file stays open as long as the response. So a load that finds a large file
-//! is *parked* until there is room for it. Loads of small files need their descriptors only for a
-//! moment, and overtake it.
+//! A load has descriptors open while it runs. Only a limited number of loads run at the same time, and the others wait
+//! in a queue, so a load never fails for lack of descriptors. The descriptor of a large file stays open as long as the
+//! response. So a load that finds a large file is *parked* until there is room for it. Loads of small files need their
+//! descriptors only for a moment, and overtake it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use ring::{Device, Gate, Key, Time};
 
-/// The maximum number of loads that wait for a slot: as many as 1,024 connections can have. A
-/// further request gets a 503.
+/// The maximum number of loads that wait for a slot: 1,024 connections with 64 requests each. A further request gets a
+/// 503.
 const WAITING_MAX: usize = 64 * 1024;
 /// The maximum for one device, so that a device which does not answer leaves room in the queue to
 /// others: one load for each of 16,384 connections.
 const WAITING_OF_DEVICE_MAX: usize = WAITING_MAX / 4;
-/// The maximum memory of all loads, in bytes; beyond it a request gets a 503. A load goes on when
-/// the connection that asked for it is closed.
+/// The maximum memory of all loads, in bytes; beyond it a request gets a 503. A load goes on even after the connection
+/// that asked for it was closed.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The time between two looks at parked loads. They are polled because the end of a response makes
 /// no event here.
 const PARKED_LOOK: Duration = Duration::from_millis(10);
 /// The time after which a parked load continues without room for its files; only one load does so
-/// in this time. The descriptors may be held by answers of its own connection, which wait for this
-/// load.
+/// in this time. Otherwise a deadlock is possible: earlier answers on the same connection may hold the descriptors and
+/// wait for this load.
 const PARKED_MAX: Duration = Duration::from_millis(100);
 
 /// The running loads and the waiting loads.

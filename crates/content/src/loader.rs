@@ -29,22 +29,24 @@ use session::shell::Shell;
 
 /// The maximum number of descriptors that one load has open: one for each part, and one being opened.
 const DESCRIPTORS: usize = PARTS + 1;
-/// The maximum number of small files that are read at once, per worker. A small file that gets no
+/// The maximum number of small files that are read at the same time, per worker. A small file that gets no
 /// buffer is sent like a large one.
 const BUFFERS: usize = 64;
 /// The maximum number of entries of a listing.
 const ENTRIES_MAX: usize = 100_000;
-/// The number of ended loads up to which they are not removed from `by_time`.
+/// Ended loads in the middle of `by_time` are removed only if there are more than this many.
 const ENDED_MIN: usize = 1024;
-/// The maximum number of looks in one worker turn whose requests the kernel answers at once, which takes some
-/// microseconds each; other requests go through the ring.
+/// In one worker turn, the kernel is asked directly for at most this many looks. Each takes some microseconds. The
+/// requests of further looks go through the ring.
 const AT_ONCE_MAX: usize = 64;
-/// The duration of a call from which on the kernel must have slept: a program had to permit an open (fanotify), or an
-/// access control list was read from the disk. Then the worker asks for nothing at once for [`AT_ONCE_REST`].
+/// If a direct call takes at least this long, the kernel must have slept in it: a program had to permit an open
+/// (fanotify), or an access control list was read from the disk. After such a call the worker makes no direct requests
+/// for [`AT_ONCE_REST`].
 const AT_ONCE_LONG: Duration = Duration::from_millis(5);
-/// The pause after a call that took [`AT_ONCE_LONG`].
+/// The pause after a direct call that took [`AT_ONCE_LONG`].
 const AT_ONCE_REST: Duration = Duration::from_secs(60);
-/// If a device has been silent for this time, everything below it counts as a part of it.
+/// If a device has been silent for this time, the directories below it whose own device is not yet known count as parts
+/// of it.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The loads of a worker.
@@ -90,20 +92,21 @@ struct Slot {
     device: Device,
     /// The device of the load's path, as far as it is known.
     found_on: Device,
-    /// For each part, the key of its operation; Some exactly while the operation is under way.
+    /// For each part, the key of its operation. `Some` while the operation is under way.
     in_flight: [Option<Key>; PARTS],
-    /// For each part, true if nothing of it was in the page cache before a read that is to leave nothing there.
+    /// For each part, true if no page of it was in the page cache before its read. Only then are its pages dropped
+    /// after the read.
     brings: [bool; PARTS],
     /// True once the requests that waited for the load were answered because the disk does not answer.
     is_overdue: bool,
     asks_at_once: AsksAtOnce,
 }
 
-/// The requests of a load for which the worker asks the kernel at once, before it submits them.
+/// The requests of a load with which the worker asks the kernel directly, before it submits them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AsksAtOnce {
     Nothing,
-    /// Opens with `O_PATH`, which never sleep. A name that does not exist needs nothing else.
+    /// `openat2` calls with `O_PATH`: these never sleep. A name that does not exist needs nothing else.
     Names,
     /// All that the kernel may have in memory.
     All,
@@ -119,7 +122,7 @@ impl AsksAtOnce {
     }
 }
 
-/// The looks of this worker turn whose requests the kernel may answer at once.
+/// The looks of this worker turn for which the kernel is asked directly.
 #[derive(Debug)]
 struct AtOnce {
     /// The maximum of `count`.
@@ -161,7 +164,7 @@ impl AtOnce {
 }
 
 impl Slot {
-    /// Takes note of the device of the file itself. A sibling may be behind a link, and on another device.
+    /// Records the device of the file itself. A sibling may be found through a link, and be on another device.
     fn learn(&mut self, devices: &mut Devices, part: usize, reply: &Reply<Fd>) {
         if let (0, Reply::Stat(stat)) = (part, reply)
             && stat.kind == FileKind::Regular
@@ -348,7 +351,7 @@ impl Loader {
         self.step(shell, trees, key, |load, tools| load.look(look, tools))
     }
 
-    /// Continues a load, `reserved` of whose files may stay open.
+    /// Continues a load. At most `files` of its files may stay open.
     pub(super) fn admit(
         &mut self,
         shell: &mut Shell,
@@ -359,7 +362,7 @@ impl Loader {
         self.step(shell, trees, key, |load, tools| load.admit(files, tools))
     }
 
-    /// Takes a completion; returns the load to which it belongs, and the need of that load.
+    /// Handles a completion; returns the load to which it belongs, and the need of that load.
     pub(super) fn handle(
         &mut self,
         shell: &mut Shell,
@@ -384,7 +387,7 @@ impl Loader {
         (key, self.step(shell, trees, key, |load, tools| load.handle(part, reply, tools)))
     }
 
-    /// Makes a step of a load, and further steps while the kernel answers its requests at once. Submits the other
+    /// Makes a step of a load, and further steps while the kernel answers its direct requests. Submits the other
     /// requests.
     fn step(
         &mut self,

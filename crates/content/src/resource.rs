@@ -24,7 +24,7 @@ pub struct Resource {
     pub path: Path,
     /// Which of the names of an index the file has, if the path is that of a directory.
     pub index: usize,
-    /// What the path names.
+    /// The kind of the object that the path names.
     pub kind: Kind,
     /// A time at which the resource was still true; it may have been true for longer.
     pub(super) validated: Cell<Time>,
@@ -35,8 +35,7 @@ pub struct Resource {
     pub(super) settled: bool,
     /// The time of the last request.
     pub(super) used: Cell<Time>,
-    /// Its key in the cache's list of resources that may become idle; Some exactly while it is in
-    /// that list.
+    /// Its key in the cache's list of resources that may become idle; `Some` while it is in that list.
     pub(super) idle_at: Cell<Option<(Time, u64)>>,
     /// The approximate number of bytes of memory that it holds.
     pub memory: usize,
@@ -54,7 +53,8 @@ pub enum Kind {
     File(FileSet),
     /// A directory that was requested without its slash.
     Redirect,
-    /// A page that was requested by another path than its clean one, which is the beginning of that, so many bytes long.
+    /// A page that was requested by another path than its clean path. The clean path is the beginning of that path; the
+    /// number is its length in bytes.
     Unclean(usize),
     /// The entries of a directory without an index.
     Directory(Rc<Entries>),

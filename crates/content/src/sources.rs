@@ -1,7 +1,7 @@
 //! The files that are run and not sent: programs, and the scripts of applications.
 //!
 //! Another route may serve a directory with the same files, and would send the source of a script: a route for all
-//! files beside one for `*.php`, or one whose directory contains the directory of the programs. The rules:
+//! files together with one for `*.php`, or one whose directory contains the directory of the programs. The rules:
 //!
 //! - A file below the directory of programs is not sent.
 //! - In the directory of an application's scripts, and below it, a file with the name of a script is not sent, in any
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use config::{Action, Fastcgi, Route, SCRIPT_SUFFIX};
 
-/// Suffixes of scripts beside [`SCRIPT_SUFFIX`], in lower case.
+/// Suffixes of scripts in addition to [`SCRIPT_SUFFIX`], in lower case.
 const OTHER_SUFFIXES: [&str; 7] = [".phtml", ".php3", ".php4", ".php5", ".php6", ".php7", ".php8"];
 /// Suffixes of compressed files, in lower case.
 const CODED_SUFFIXES: [&str; 3] = [".gz", ".br", ".zst"];

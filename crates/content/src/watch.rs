@@ -55,7 +55,7 @@ struct Directory {
     path: Path,
     /// The operation that watches the directory.
     operation: Key,
-    /// The earlier operation that watched the directory; Some until the result of the new one is known.
+    /// The earlier operation that watched the directory; `Some` until the result of the new one is known.
     before: Option<Key>,
     /// Its mount, once it is watched (`Stat::mount`).
     mount: u64,
@@ -284,7 +284,7 @@ impl Watches {
         true
     }
 
-    /// Takes a completion; returns its meaning for others.
+    /// Handles a completion; returns its meaning for others.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) -> Option<Notice> {
         let key = Key::from_bits(id_of(completion.token));
         // A cancelled watch may still report changes.

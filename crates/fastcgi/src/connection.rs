@@ -1,5 +1,5 @@
-//! The connection to an application: it finds the bytes of the response, and says when the connection may take another
-//! request.
+//! The connection to an application: it finds the bytes of the response, and says when the connection is free for
+//! another request.
 //!
 //! Reading list: FastCGI 1.0 §3.3, §3.5, §4, §5.3, §5.5, §6.2.
 
@@ -11,12 +11,12 @@ use crate::record::{HEADER_BYTES, Header, Received, RequestId};
 /// samum never asks.
 pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
 
-/// The maximum of empty records that may come with one response behind those that end its streams. Applications have
+/// The maximum of empty records that may come with one response after those that end its streams. Applications have
 /// no reason to end a stream twice, but it does no harm.
 pub const EMPTY_RECORDS_MAX: u8 = 16;
 
-/// The maximum of bytes of `FCGI_STDERR` that come at once. They may be hundreds of lines, and each costs the caller
-/// time.
+/// The maximum of bytes of `FCGI_STDERR` that come in one event. They may be hundreds of lines, and each costs the
+/// caller time.
 pub const ERRORS_BYTES_MAX: usize = 1024;
 
 /// One connection as the receiver of responses. It keeps only the beginning of a header, and its position in the
@@ -25,7 +25,7 @@ pub const ERRORS_BYTES_MAX: usize = 1024;
 /// Send a request ([`mod@crate::write`]) and call [`begin`](Self::begin). Then give all unconsumed bytes to
 /// [`handle_input`](Self::handle_input), drop the consumed ones, and act on the event. Call it again with the rest
 /// until it returns [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When the connection [is
-/// idle](Self::is_idle) again, it may take another request, if the whole of the last one was sent.
+/// idle](Self::is_idle) again, it is free for another request, if the whole of the last one was sent.
 ///
 /// ```text
 ///   new ──► Idle ── begin ──► Response ──┐
@@ -69,7 +69,7 @@ pub struct End {
 pub enum ProtocolStatus {
     /// The request was completed.
     RequestComplete,
-    /// The application takes one request at a time on a connection, and has one.
+    /// The application accepts one request at a time on a connection, and has one.
     CantMultiplex,
     /// The application has too much to do, and has done nothing for this request.
     Overloaded,
@@ -166,7 +166,7 @@ impl Connection {
         self.state = ConnectionState::Response(Response::new(request));
     }
 
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
+    /// Parses `input`, all bytes received and not consumed; returns how many are consumed, and an event.
     ///
     /// Every call consumes bytes, or reports something other than [`Event::Partial`], or has an empty input. The same
     /// bytes yield the same events for any cuts into calls, except for the pieces of output and errors. For
@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection may take another request.
+    /// Returns true if the connection is free for another request.
     pub fn is_idle(&self) -> bool {
         self.state == ConnectionState::Idle
     }
@@ -283,7 +283,7 @@ impl Response {
         Ok((len, event))
     }
 
-    /// The position behind a header.
+    /// The position after a header.
     fn begin_record(&mut self, header: Header) -> Result<RecordPosition, &'static str> {
         let Header { record, content_bytes, padding_bytes: padding } = header;
         let has_ended = match record {

@@ -12,7 +12,7 @@
 //! applications do not send its kind, or if it follows the end of its stream. After a fault the connection is of
 //! no more use.
 //!
-//! A connection has one request at a time. Few applications can take more (php-fpm refuses them), and a response
+//! A connection has one request at a time. Few applications accept more (php-fpm refuses them), and a response
 //! that is taken slowly would block the others. Each request has its own [id](RequestId), which applications
 //! repeat (php-fpm, libfcgi and Go's `net/http/fcgi` do). So bytes that an application sends after its response
 //! are a fault, and never the response to the next request.

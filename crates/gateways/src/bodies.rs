@@ -1,6 +1,6 @@
-//! The bodies of requests, from the time when they are offered until a gateway takes them.
+//! The bodies of requests, from the time when they are offered until a gateway gets them.
 //!
-//! The guard refuses a body that is announced to be longer than `max-body` before anything takes the body. The
+//! The guard refuses a body that is announced to be longer than `max-body` before anything uses the body. The
 //! session's decoder limits a body in chunks. If the answer is still looked for, the session reports the excess to the
 //! consumer, and the gateway responds with 413 as with any other error. Later the session itself refuses the request.
 //!
@@ -13,7 +13,7 @@
 //! beyond `buffer` in a file without a name. Memory and files are shared out among clients; all workers share the
 //! files.
 //!
-//! A client that waits for `100 Continue` gets it when its request is the next one and something takes the body. If the
+//! A client that waits for `100 Continue` gets it when its request is the next one and something uses the body. If the
 //! answer is known without the body, the client gets the answer, and the connection is closed after it: bytes that
 //! follow could be the body or another request.
 
@@ -40,7 +40,7 @@ use session::shell::{Complaint, Shell};
 
 /// Bytes of bodies in memory beyond which some bodies go to files, so that there is room while the files are made.
 const SPILLED_FROM: u64 = POOL_BYTES_MAX / 4 * 3;
-/// Bytes that are left in memory then, beside bytes that are being written.
+/// Bytes that are left in memory then, in addition to bytes that are being written.
 const SPILLED_TO: u64 = POOL_BYTES_MAX / 2;
 /// The number of further bytes after which the choice of bodies for files is made again.
 const LOOK_BYTES: u64 = COLLECTED_BYTES_MAX / 4;
@@ -54,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// A program or a process of an application that has a request does nothing else, and must be given the length of the
 /// body. So a body of unknown length is collected first, and so is a body that fits into memory. Of a longer body of
-/// known length a part is collected. So clients that send slowly take bytes, and no process.
+/// known length a part is collected. So clients that send slowly need some memory, and no process.
 ///
 /// The memory is shared out among clients. When it becomes scarce, the longest bodies of the client that has most go to
 /// files, and no request is refused. Files are shared out in the same way ([`Quota`]). When they
@@ -91,10 +91,10 @@ struct Flight {
     _reservation: Rc<quota::Reservation>,
 }
 
-/// The part of a body that a gateway needs before it takes anything.
+/// The part of a body that a gateway needs before it begins.
 #[derive(Clone, Debug)]
 pub enum Needs {
-    /// Nothing: an upstream takes a body while it comes.
+    /// Nothing: an upstream receives a body while it comes.
     Nothing,
     /// All of it: a program or an application must be given the length first, and does nothing else while it waits.
     All {
@@ -200,7 +200,7 @@ impl Bodies {
         has_some
     }
 
-    /// Takes the completion of an operation of a file.
+    /// Handles the completion of an operation of a file.
     pub(crate) fn handle(
         &mut self,
         shell: &mut Shell,
@@ -479,7 +479,7 @@ mod tests {
             }
         }
 
-        /// Takes so many bytes at most, as a program or an application does.
+        /// Consumes at most this many bytes, as a program or an application does.
         fn take(&mut self, at: usize, count: usize) {
             let body = &mut self.all[at];
             let mut input = body.input.borrow_mut();

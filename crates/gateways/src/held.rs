@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use crate::input::Input;
 use crate::interest::Interest;
 
-/// The client and the body of a request, which any gateway may take.
+/// The client and the body of a request, which any gateway may use.
 #[derive(Debug)]
 pub struct Held {
     interest: Weak<Interest>,

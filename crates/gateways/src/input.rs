@@ -65,11 +65,11 @@ enum Rest {
     /// The rest will never come: the client has broken the body off, or has its response. Bytes that had come are
     /// dropped.
     BrokenOff,
-    /// Nothing takes the rest. Bytes that had come are dropped, and so are bytes that still come.
+    /// Nothing uses the rest. Bytes that had come are dropped, and so are bytes that still come.
     Unwanted,
-    /// Nothing takes the rest, because the body is longer than it may be.
+    /// Nothing uses the rest, because the body is longer than it may be.
     TooLong,
-    /// Nothing takes the rest, because there is no room for it, or a disk has failed.
+    /// Nothing uses the rest, because there is no room for it, or a disk has failed.
     NoRoom,
 }
 
@@ -186,7 +186,7 @@ impl Input {
         matches!(self.rest, Rest::TooLong)
     }
 
-    /// The next bytes that can be taken at once; there may be more in a file.
+    /// The next bytes that are in memory in one piece; there may be more in a file.
     pub(crate) fn next(&self) -> &[u8] {
         match &self.stage {
             Stage::Whole(collected) if self.in_file() > 0 => collected.ready(),
@@ -225,14 +225,14 @@ impl Input {
         bytes
     }
 
-    /// Takes the bytes of a tunnel from now on, which follow the body.
+    /// Receives the bytes of a tunnel from now on, which follow the body.
     pub(crate) fn begin_tunnel(&mut self) {
         if self.is_whole() {
             self.rest = Rest::Coming;
         }
     }
 
-    /// Drops the rest of the body: nothing takes it.
+    /// Drops the rest of the body: nothing uses it.
     pub(crate) fn drop_rest(&mut self) {
         self.rest = Rest::Unwanted;
         self.release();
@@ -278,7 +278,7 @@ impl Input {
         most.saturating_sub(self.waiting.len() as u64)
     }
 
-    /// Takes the next bytes, if they are wanted. Returns the collected parts among which they wait.
+    /// Receives the next bytes, if they are wanted. Returns the collected parts among which they wait.
     fn push(&mut self, bytes: &[u8]) -> Option<Rc<Parts>> {
         if self.rest != Rest::Coming {
             return None;

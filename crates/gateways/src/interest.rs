@@ -24,16 +24,16 @@ impl News {
     }
 }
 
-/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
-/// the gateway [learns](News::left) that the response is not wanted any more.
+/// The interest of a client in the response of a gateway: the client waits for it, or receives it. When this is
+/// dropped, the gateway [learns](News::left) that the response is not wanted any more.
 #[derive(Debug)]
 pub struct Interest {
     key: Cell<Key>,
     /// Bytes of memory that are kept for the client until the response has come.
     memory: Cell<u64>,
-    /// Bytes of memory that an incomplete response head takes meanwhile.
+    /// Bytes of memory that an incomplete response head needs meanwhile.
     head: Cell<u64>,
-    /// Bytes that the content of the response may take before its turn.
+    /// Bytes that the content of the response may hold before its turn.
     reserved: Cell<u64>,
     /// True if the client may have ended its side of the connection.
     half_close: bool,
@@ -68,12 +68,12 @@ impl Interest {
         self.head.set(bytes);
     }
 
-    /// Sets the bytes that the content of the response may take before its turn. The output charges them to the worker.
+    /// Sets the bytes that the content of the response may hold before its turn. The output charges them to the worker.
     pub(crate) fn reserve(&self, bytes: u64) {
         self.reserved.set(bytes);
     }
 
-    /// Has the gateway look at the request for which the client waits.
+    /// Tells the gateway to look at the request for which the client waits.
     pub(super) fn touch(&self) {
         self.news.borrow().borrow_mut().touched.push(self.key.get());
     }

@@ -1,13 +1,14 @@
-//! Parts that all gateways share: routes whose answers come from a program, an application or an upstream.
+//! Parts that all gateways share. A gateway is a route whose answers come from a program, an application or an
+//! upstream.
 //!
-//! An `Input` takes the body of a request, an `Output` holds the content of a response, and an `Interest` lives as
-//! long as the client waits or takes. Each of them is bounded.
+//! An `Input` holds the body of a request, and an `Output` holds the content of a response. An `Interest` lives as long
+//! as the client waits for the response or receives it. Each of them is bounded.
 //!
-//! If a client ends its side before the head of the response has left, the gateway takes the client for gone, as nginx
-//! and Caddy do. TCP does not tell a client that ended its side from a client that closed its socket, and a client that
-//! is gone should occupy no upstream and no process. With `half-close = true`, and for files, such a client gets its
-//! response. If the response has begun, the client gets the rest, because a client that is gone answers its bytes with
-//! a reset.
+//! If a client ends its side before the head of the response has left, the gateway assumes that the client is gone, as
+//! nginx and Caddy do. TCP cannot distinguish a client that ended its side from a client that closed its socket. A
+//! client that is gone should occupy no upstream and no process. With `half-close = true`, and for files, such a client
+//! gets its response. If the response has begun, the client gets the rest. If the client is really gone, it answers the
+//! sent bytes with a reset.
 
 #![forbid(unsafe_code)]
 

@@ -30,7 +30,7 @@ pub struct Lines {
     texts: BTreeMap<Box<str>, Budget>,
 }
 
-/// The number of lines that are logged at once, and the number per second after that.
+/// The number of lines that are logged without a pause, and the number per second after that.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     burst: u32,
@@ -74,7 +74,7 @@ impl Lines {
         }
         let is_one_of_many = !is_known && self.texts.len() >= SOURCES_MAX;
         let name = if is_one_of_many { "" } else { source };
-        // The name of a known source is not copied: a script can write thousands of lines at once.
+        // The name of a known source is not copied: a script can write thousands of lines in one moment.
         if !self.texts.contains_key(name) {
             self.texts.insert(name.into(), Budget::new(GATEWAYS));
         }
@@ -105,7 +105,7 @@ impl Lines {
 }
 
 impl Budget {
-    /// The budget of lines that clients cause as often as they want: 10 at once, then 1 a second.
+    /// The budget of lines that clients cause as often as they want: 10 without a pause, then 1 a second.
     pub fn of_clients() -> Self {
         Self::new(CLIENTS)
     }

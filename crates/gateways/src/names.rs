@@ -11,7 +11,7 @@ pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
         .any(|start| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
 }
 
-/// Returns true if a field is nearly one of those that frame a message, so that some server may take it for the real
+/// Returns true if a field is nearly one of those that frame a message, so that some server may mistake it for the real
 /// field: `Transfer_Encoding`.
 pub(crate) fn imitates_framing(name: &[u8]) -> bool {
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());

@@ -23,8 +23,8 @@ use session::handler::{BodySink, Produced, Producer};
 const JOINED_BYTES_MIN: usize = 1024;
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of a content that may be in memory before its turn: as many as the ring receives at once. The rest waits at
-/// its source.
+/// Bytes of a content that may be in memory before its turn: as many as the ring receives in one operation. The rest
+/// waits at its source.
 pub(crate) const EARLY_BYTES_MAX: u64 = 20 * 1024;
 
 /// The pages of a buffer's file leave the page cache with the file.
@@ -36,7 +36,7 @@ pub(crate) struct Output {
     waiting: Row<Waiting>,
     /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
     allowance: u64,
-    /// Bytes that may wait in memory when the client takes them and nothing beside them.
+    /// Bytes that may wait in memory when the client receives this content and no other.
     memory_max: u64,
     /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
     in_heap: u64,
@@ -49,9 +49,9 @@ pub(crate) struct Output {
     lent: u64,
     /// The fields of the trailer section.
     pub(crate) trailers: FieldSection<'static>,
-    /// The pieces that the client takes; known once the producer has been asked.
+    /// The pieces that the client's transport can send; known once the producer has been asked.
     pub(crate) takes: Option<Takes>,
-    /// True if the client had other requests beside this one, or took little, when the producer was last asked.
+    /// True if the client had other requests at the same time, or received little, when the producer was last asked.
     pub(crate) is_shared: bool,
     /// Bytes that are missing to the promised length.
     left: Option<u64>,
@@ -77,7 +77,7 @@ pub(crate) struct OutputProducer {
 }
 
 impl Output {
-    /// A content without bytes. The bytes that it may take before its turn are charged to `account`.
+    /// A content without bytes. The bytes that it may hold before its turn are charged to `account`.
     pub(crate) fn new(account: &Account) -> Self {
         Self {
             waiting: Row::new(),
@@ -116,7 +116,7 @@ impl Output {
         self.recharge();
     }
 
-    /// The bytes that the content may take before its turn, or that it has if it has ended.
+    /// The bytes that the content may hold before its turn, or that it has if it has ended.
     pub(crate) fn reserved(&self) -> u64 {
         self.charge.bytes().max(self.in_memory())
     }
@@ -159,7 +159,7 @@ impl Output {
     fn wait(&mut self, piece: Piece) {
         self.bytes += piece.len();
         self.in_heap += heap_bytes(&piece);
-        // A piece takes memory and time beside its bytes, and an upstream may send a chunk for each byte.
+        // A piece takes memory and time in addition to its bytes, and an upstream may send a chunk for each byte.
         if let (Some(Waiting::Piece(Piece::Bytes(last))), Piece::Bytes(bytes)) =
             (self.waiting.back_mut(), &piece)
             && bytes.len() < JOINED_BYTES_MIN
@@ -181,7 +181,7 @@ impl Output {
         self.bytes + self.lent
     }
 
-    /// Lends the bytes that wait in memory behind everything else. The borrower gives them back in order: as
+    /// Lends the bytes that wait in memory after everything else. The borrower gives them back in order: as
     /// [pieces](Self::give_back), or as [ranges of a file](Self::give_back_file).
     pub(crate) fn lend(&mut self) -> impl Iterator<Item = Piece> + use<> {
         let is_memory =
@@ -292,7 +292,7 @@ impl Producer for OutputProducer {
         {
             match waiting {
                 Waiting::Piece(mut piece) => {
-                    // The client takes only a part. The rest counts here, so the upstream is asked for no more.
+                    // The client receives only a part. The rest counts here, so the upstream is asked for no more.
                     if output.is_shared && piece.is_memory() && piece.len() > room - made {
                         let first = piece.split_to(room - made);
                         output.waiting.push_front(Waiting::Piece(piece));
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// The sink of a client that takes little.
+    /// The sink of a client that receives little.
     #[derive(Default)]
     struct Shared(Vec<u8>);
 

@@ -125,7 +125,7 @@ impl Reservation {
         self.gives_way.load(Ordering::Relaxed)
     }
 
-    /// Takes note that the body has come: its file no longer gives way.
+    /// Records that the body has come: its file no longer gives way.
     pub(crate) fn stay(&self) {
         if let Some(entry) = lock(&self.quota.state).files.get_mut(&self.number) {
             entry.may_give_way = false;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// A queue whose first element takes no memory beside it: a response that has come in one piece costs no allocation for
+/// A queue whose first element needs no allocation: a response that has come in one piece costs no allocation for
 /// its place.
 #[derive(Debug)]
 pub(super) struct Row<T> {
-    /// None exactly if there are no elements.
+    /// `None` if there are no elements.
     first: Option<T>,
     rest: VecDeque<T>,
 }

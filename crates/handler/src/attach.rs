@@ -1,5 +1,5 @@
-//! Parts that attach to the router from outside: an authorizer beside the guards of routes, and a wrapper around their
-//! answers.
+//! Parts that attach to the router from outside: an authorizer in addition to the guards of routes, and a wrapper
+//! around their answers.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -26,7 +26,7 @@ pub trait Authorizer: fmt::Debug {
     /// Lets a request of such a route pass or refuses it, now or later.
     fn admit(&mut self, shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission;
 
-    /// Takes a completion of its own operations, whose tokens begin with `kind::AUTHORIZER`. By default there are none.
+    /// Handles a completion of its own operations, whose tokens begin with `kind::AUTHORIZER`. By default there are none.
     fn handle(&mut self, _shell: &mut Shell, _completion: Completion) {}
 
     /// The next request about which the authorizer has decided since [`Admission::Waiting`].

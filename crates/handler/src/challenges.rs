@@ -10,7 +10,7 @@ pub(crate) const DIRECTORY: &[u8] = b"/.well-known/acme-challenge/";
 /// The challenges that wait.
 #[derive(Debug, Default)]
 pub struct Challenges {
-    /// True if there are some. Each change is a release, so who sees it sees the answers, too.
+    /// True if there are some. Each change is a release, so a thread that sees it sees the answers, too.
     are_pending: AtomicBool,
     /// The answers by their tokens.
     answers: Mutex<HashMap<Vec<u8>, Box<str>>>,

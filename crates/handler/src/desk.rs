@@ -1,5 +1,5 @@
-//! What a worker has beside its ring and its context: what is served, the logs, the numbers, and the messages to the
-//! operator.
+//! The parts that a worker has in addition to its ring and its context: the served configuration, the logs, the
+//! numbers, and the messages to the operator.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -83,7 +83,7 @@ impl Desk {
         }
     }
 
-    /// Takes the completion of a write to a log.
+    /// Handles the completion of a write to a log.
     pub fn log_written(&mut self, ring: &mut Ring, now: Time, completion: Completion) {
         if completion.token & kind::MASK == kind::NOTE {
             self.notes.written(ring, completion, now);

@@ -91,7 +91,7 @@ impl Files {
         self.content.find_at_once(shell, tree, path)
     }
 
-    /// Takes a completion of one of the content's operations.
+    /// Handles a completion of one of the content's operations.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::LOAD => self.content.handle_load(shell, completion),
@@ -108,7 +108,8 @@ impl Files {
         self.content.answers.pop_front()
     }
 
-    /// Keeps the files in memory from now on that transports need there which take this: see [`Context::takes`].
+    /// From now on, keeps in memory the files that the transports need there. It depends on the pieces that they send:
+    /// see [`Context::takes`].
     pub(super) const fn set_takes(&mut self, takes: Option<Takes>) {
         self.content.set_in_memory(InMemory::of(takes));
     }
@@ -316,7 +317,7 @@ fn paced(policy: Policy, layout: Option<&Option<Layout>>, offset: u64) -> Policy
     Policy { window, ..policy }
 }
 
-/// The bytes that a player takes in [`Window::PACE`] from this offset, or at the film's mean rate if that is more,
+/// The bytes that a player receives in [`Window::PACE`] from this offset, or at the film's mean rate if that is more,
 /// because the player goes on.
 fn expected(layout: &Layout, offset: u64) -> Option<u64> {
     let ms = u64::try_from(Window::PACE.as_millis()).ok()?;

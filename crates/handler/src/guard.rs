@@ -151,7 +151,7 @@ impl Guard {
     }
 
     /// Lets a request pass or refuses it, by the limits. A client on a Unix socket has no address, and no limits.
-    /// `connection` is the connection of the client, as it counts for the client. A request that `is_counted` takes no
+    /// `connection` is the connection of the client, as it counts for the client. A request that `is_counted` uses no
     /// further token.
     pub(crate) fn limit(
         &self,

@@ -1,7 +1,7 @@
-//! What answers requests: files, pages, programs, and other servers.
+//! The parts that answer requests: files, pages, programs, and other servers.
 //!
-//! [`router::Router`] finds the destination of a request in what is served, and has the others answer. The contract between a
-//! handler and its callers is that of [`session::handler`].
+//! [`router::Router`] finds the destination of a request in the served configuration, and lets the other parts answer.
+//! The contract between a handler and its callers is that of [`session::handler`].
 
 pub mod attach;
 pub mod challenges;

@@ -116,7 +116,7 @@ impl Handler for Router {
         if lacks_slash(&serving, destination, &self.scratch).is_some() {
             return None;
         }
-        // A body that is refused takes no memory.
+        // A body that is refused needs no memory.
         if let Some(guard) = serving.guard(route) {
             let admitted = admit(shell, request, &serving, guard);
             self.offered = Some((request.ticket, State::Offered(admitted)));

@@ -358,7 +358,7 @@ impl Serving {
     }
 }
 
-/// What a worker serves now; for the connections of listeners that are gone, what it served before.
+/// The configuration that a worker serves now, and the earlier ones for the connections of listeners that are gone.
 #[derive(Debug)]
 pub struct Servings {
     now: RefCell<Rc<Serving>>,
@@ -381,7 +381,7 @@ impl Servings {
         Self { now: RefCell::new(Rc::new(serving)), removed: RefCell::default() }
     }
 
-    /// What is served now.
+    /// The configuration that is served now.
     pub fn now(&self) -> Rc<Serving> {
         Rc::clone(&self.now.borrow())
     }

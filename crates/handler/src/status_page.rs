@@ -1,9 +1,9 @@
 //! The figures of the server for the status page. All workers share them.
 //!
 //! The page is one file without anything from elsewhere (`status_page/page.html`), with the hashes of its style and its
-//! script in its policy. Its figures are JSON (`json.rs`). They are sums of counters that exist in any case, and what is
-//! looked at when a client asks; a request pays nothing for them. A worker makes them when a client asks, and the workers
-//! share them for `FRESH`. The rates are those since the figures before.
+//! script in its policy. Its figures are JSON (`json.rs`). They are sums of counters that exist in any case, and values
+//! that are read when a client asks. A request pays nothing for them. A worker makes them when a client asks, and the
+//! workers share them for `FRESH`. The rates are those since the figures before.
 
 mod json;
 

@@ -5,9 +5,9 @@
 //! figures in the same way (`?json`, `?auto`).
 //!
 //! A viewer gets all figures as an event, once in [`EVENT_PAUSE`]. The producer of a viewer keeps the newest event only. It
-//! is not asked for more before its earlier bytes have left, so a viewer that reads slowly misses events and takes no
-//! memory. All viewers end when another configuration is served, which may have other rules for them, and when the server
-//! ends. A browser comes back by itself.
+//! is not asked for more before its earlier bytes have left, so a viewer that reads slowly misses events and needs no
+//! memory. All viewers end when another configuration is served, which may have other rules for them, and when the
+//! server ends. A browser comes back by itself.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;
@@ -157,7 +157,7 @@ impl Viewers {
         self.is_awake.set(!self.woken.is_empty());
     }
 
-    /// Has all viewers sent an event, because the time has come.
+    /// Sends an event to all viewers, because the time has come.
     pub(super) fn handle(&mut self, cx: &Context, figures: impl FnOnce() -> Figures) {
         self.is_timed = false;
         self.is_awake.set(true);

@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Room for the heads that a server of files takes, with their cookies in crumbs.
+    /// Room for the heads that a server of files receives, with their cookies in crumbs.
     pub const DEFAULT: Self = Self { list_bytes_max: 32 * 1024, fields_max: 1000 };
 }
 
@@ -77,7 +77,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// A [`Fault`], behind which the connection cannot go on. The lines in front of it are in `text`.
+    /// A [`Fault`], after which the connection cannot go on. The lines in front of it are in `text`.
     pub fn decode(
         &mut self,
         block: &[u8],

@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// The size of a field beside the bytes of its name and its value (RFC 7541 §4.1).
+/// The size of a field in addition to the bytes of its name and its value (RFC 7541 §4.1).
 pub const FIELD_OVERHEAD: usize = 32;
 
 /// The size of a dynamic table at most, in bytes: the size that every peer begins with (RFC 9113 §6.5.2).

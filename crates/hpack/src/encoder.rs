@@ -10,7 +10,7 @@ use crate::static_table;
 /// The fields that are remembered to find out which ones repeat.
 const SEEN: usize = 16;
 
-/// The part of the table that one field may take: a larger field would evict many others.
+/// The part of the table that one field may fill: a larger field would evict many others.
 const FIELD_SHARE: usize = 4;
 
 /// Writes header blocks for one connection.
@@ -51,7 +51,7 @@ impl Encoder {
         }
     }
 
-    /// Takes the size of the table that the peer allows: SETTINGS_HEADER_TABLE_SIZE. A table is never larger than
+    /// Sets the size of the table that the peer allows: SETTINGS_HEADER_TABLE_SIZE. A table is never larger than
     /// [`TABLE_BYTES_MAX`].
     pub fn set_table_size(&mut self, bytes: u32) {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX);

@@ -17,7 +17,7 @@ pub enum Fault {
     Index,
     /// A string is not valid Huffman code.
     Huffman,
-    /// The size of the table is changed behind a field, more than twice, or beyond what was allowed.
+    /// The size of the table is changed after a field, more than twice, or beyond what was allowed.
     SizeUpdate,
     /// The block has more fields than any honest peer sends.
     TooManyFields,

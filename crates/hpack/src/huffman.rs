@@ -91,7 +91,7 @@ const fn tables() -> Tables {
 ///
 /// # Errors
 ///
-/// [`Fault::Huffman`] if there is an end of the string among the codes, or if the bits behind the last code are more
+/// [`Fault::Huffman`] if there is an end of the string among the codes, or if the bits after the last code are more
 /// than seven or not all set. `out` may have a part of the string then.
 pub fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
     out.reserve(encoded.len() * 8 / 5);
@@ -105,7 +105,7 @@ pub fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
             bits = bits << 8 | u64::from(byte);
             count += 8;
         }
-        // Behind the end stand set bits. Eight of them are no whole code.
+        // After the end stand set bits. Eight of them are no whole code.
         let next =
             if count >= 8 { bits >> (count - 8) } else { bits << (8 - count) | 0xff >> count };
         let (symbol, length) = TABLES.short[(next & 0xff) as usize];
@@ -127,7 +127,7 @@ pub fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
     }
 }
 
-/// The symbol of a code with more than eight bits, and its length; `None` if the code goes on behind the end.
+/// The symbol of a code with more than eight bits, and its length; `None` if the code goes on after the end.
 fn long(bits: u64, count: usize) -> Result<Option<(u8, usize)>, Fault> {
     for length in 9..=BITS_MAX.min(count) {
         let code = bits >> (count - length) & ((1 << length) - 1);
@@ -144,7 +144,7 @@ fn long(bits: u64, count: usize) -> Result<Option<(u8, usize)>, Fault> {
     Ok(None)
 }
 
-/// Checks the bits behind the last code.
+/// Checks the bits after the last code.
 const fn padding(bits: u64, count: usize) -> Result<(), Fault> {
     let ones = (1u64 << count) - 1;
     if count < 8 && bits & ones == ones { Ok(()) } else { Err(Fault::Huffman) }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::fault::Fault;
 
-/// The bits behind the prefix that an integer may have: lengths and indices need fewer.
+/// The bits after the prefix that an integer may have: lengths and indices need fewer.
 const BITS_MAX: u32 = 28;
 
 /// Reads the integer whose prefix is the low `prefix` bits of the first byte of `bytes`. Returns it and its length in

@@ -1,8 +1,8 @@
 //! HPACK, the compression of header fields in HTTP/2.
 //!
-//! [`Decoder`] turns a header block into field lines in one buffer, in the form that `http::Head` takes.
-//! [`Encoder`] writes the fields of responses for one connection. [`Block`] is a header block that was prepared
-//! for all connections, and whose date can be changed.
+//! [`Decoder`] turns a header block into field lines in one buffer, in the form that `http::Head` uses. [`Encoder`]
+//! writes the fields of responses for one connection. [`Block`] is a header block that was prepared for all
+//! connections, and whose date can be changed.
 //!
 //! This crate does no I/O and reads no clock.
 //!

@@ -157,7 +157,7 @@ fn parse_asctime(value: &[u8]) -> Option<i64> {
     Civil { year, month, day, second_of_day }.to_unix()
 }
 
-/// The text behind a weekday, of which at most `letters_max` letters are written.
+/// The text after a weekday, of which at most `letters_max` letters are written.
 fn strip_weekday(value: &[u8], letters_max: usize) -> Option<&[u8]> {
     DAYS.iter().find_map(|day| value.strip_prefix(&day.as_bytes()[..day.len().min(letters_max)]))
 }

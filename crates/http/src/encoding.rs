@@ -107,7 +107,7 @@ pub fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>, available: Codings) -> 
     let best = Coding::PREFERENCE
         .into_iter()
         .filter(|&coding| available.contains(coding))
-        // The first of equals: max_by_key would take the last.
+        // The first of equals: max_by_key would choose the last.
         .reduce(|best, coding| if quality_of(coding) > quality_of(best) { coding } else { best })?;
     (quality_of(best) > 0 && quality_of(best) >= identity).then_some(best)
 }

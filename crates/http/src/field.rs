@@ -157,7 +157,7 @@ impl Span {
 }
 
 impl FieldIndex {
-    /// The maximum of bytes of field lines in a head: more than any server takes.
+    /// The maximum of bytes of field lines in a head: more than any server accepts.
     pub const LINES_BYTES_MAX: usize = 1024 * 1024;
 
     /// The index of a head without any of these fields.
@@ -177,7 +177,7 @@ impl FieldIndex {
         true
     }
 
-    /// Takes these fields for ones that were not sent.
+    /// Treats these fields as if they were not sent.
     pub(crate) fn remove(&mut self, fields: &[Field]) {
         let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
         self.present &= !bits;
@@ -215,7 +215,7 @@ impl FieldIndex {
     }
 }
 
-/// The value of a field that was sent on one line, which ends behind the first 64 KiB.
+/// The value of a field that was sent on one line, which ends after the first 64 KiB.
 #[cold]
 fn far(field: Field, lines: &[u8]) -> Option<&[u8]> {
     lines.split(|byte| *byte == b'\n').find_map(|line| {

@@ -1,8 +1,8 @@
-//! The length of the content behind the head of a message, as far as the head gives it.
+//! The length of the content after the head of a message, as far as the head gives it.
 //!
 //! Reading list: RFC 9110 §6.4, §8.6, §9.3.6.
 
-/// The bytes of a request's content that a server drops if nothing takes them, so that the client reads the response. Behind
+/// The bytes of a request's content that a server drops if nothing uses them, so that the client reads the response. After
 /// them the connection ends with HTTP/1, and the stream with HTTP/2.
 pub const DISCARDED_BYTES_MAX: u32 = 1024 * 1024;
 
@@ -19,7 +19,7 @@ pub enum Framing {
     Length(u64),
     /// Content whose length is known only at its end.
     Unknown,
-    /// No content, and bytes of another protocol behind the head if the server agrees to it.
+    /// No content, and bytes of another protocol after the head if the server agrees to it.
     Tunnel,
 }
 

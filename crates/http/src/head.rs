@@ -43,7 +43,7 @@ pub enum Target<'a> {
     Origin {
         /// The path, beginning with a slash.
         path: &'a [u8],
-        /// The text behind the first `?`, if the target has one; it may be empty.
+        /// The text after the first `?`, if the target has one; it may be empty.
         query: Option<&'a [u8]>,
     },
     /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.

@@ -49,7 +49,7 @@ pub fn prefers_json<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
 }
 
 impl Preference {
-    /// Takes note of a media range if it matches the type more closely than those before.
+    /// Records a media range if it matches the type more closely than those before.
     fn consider(&mut self, range: &[u8], kind: &[u8], subtype: &[u8], quality: u16, place: usize) {
         let mut halves = range.splitn(2, |&byte| byte == b'/');
         let (range_kind, range_subtype) = (halves.next(), halves.next());

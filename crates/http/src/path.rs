@@ -20,7 +20,7 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// The longest path, `PATH_MAX` of Linux without the NUL that it counts.
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// The facts that [`normalize`] finds beside the name.
+/// The facts that [`normalize`] finds in addition to the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Normal {
     /// True if the URL names a directory: it ends in a slash or in a dot segment.
@@ -104,10 +104,10 @@ pub fn is_normal(path: &[u8]) -> bool {
     is_normal_word(u64::from_le_bytes(word), false)
 }
 
-/// Returns whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot behind
+/// Returns whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot after
 /// a slash.
 ///
-/// Eight bytes at once, the first of them lowest. Each mask has the high bit of a byte set where the byte has the
+/// Eight bytes together, the first of them lowest. Each mask has the high bit of a byte set where the byte has the
 /// property. The additions cannot carry from one byte into the next, because a byte is at most 0x7f before them.
 #[inline(always)]
 fn is_normal_word(word: u64, after_slash: bool) -> bool {
@@ -278,7 +278,7 @@ fn decode_segment(segment: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<(), P
 ///
 /// Encoded letters, digits and `-._~` are decoded, and bytes that RFC 3986 allows in no path are encoded. All other
 /// encodings stay, because `%2B` and `+` are not the same for every server. Some servers cut segments at a semicolon,
-/// and take `..;a` for `..`: there the semicolon is encoded.
+/// and mistake `..;a` for `..`: there the semicolon is encoded.
 ///
 /// It never fails: `..` of the root is the root, and a `%` without two digits is encoded.
 pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
@@ -303,8 +303,8 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The path of a URL as it is sent on to a server that may distinguish spellings. It is unchanged, except that bytes
-/// which RFC 3986 allows in no URL are encoded. A path with a dot segment, or with a segment that some servers take for
-/// one, is [resolved](resolve) as a whole. A semicolon at the start of a segment is encoded if others follow it:
+/// which RFC 3986 allows in no URL are encoded. A path with a dot segment, or with a segment that some servers mistake
+/// for one, is [resolved](resolve) as a whole. A semicolon at the start of a segment is encoded if others follow it:
 /// servers that cut segments there, and then leave out empty ones, would find another path.
 pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     // Nearly all paths are so. A semicolon may be encoded.
@@ -337,7 +337,7 @@ pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The part of a [forwarded] path behind as many segments as `segments` has, which begins and ends with a slash. Empty
+/// The part of a [forwarded] path after as many segments as `segments` has, which begins and ends with a slash. Empty
 /// segments do not count. The part begins with a slash unless it is empty.
 pub fn behind<'a>(path: &'a [u8], segments: &[u8]) -> &'a [u8] {
     let is_end = |at: usize| at > 0 && path[at - 1] != b'/';
@@ -355,7 +355,7 @@ fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
             (b'%', [high, low, ..]) if bytes::is(*high, HEX) && bytes::is(*low, HEX) => {
                 out.push(b'%');
             }
-            // RFC 3986 has brackets in hosts only, but no server takes them for anything else.
+            // RFC 3986 has brackets in hosts only, but no server mistakes them for anything else.
             (byte, _) if byte != b'%' && (bytes::is(byte, HOST) || b":@[]".contains(&byte)) => {
                 out.push(byte);
             }
@@ -412,8 +412,8 @@ fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
 ///
 /// Only letters, digits, `-._~!$()*+,;=@` and the slash stay unencoded. So the result never ends a line, a quoted
 /// attribute or a string in HTML, and its first segment is never taken for a scheme. A run of slashes becomes one
-/// slash, also together with the end of `out`: nothing that begins with `//`, which a browser takes for another host,
-/// can arise. An [`ENCODED_SLASH`] stays encoded.
+/// slash, also together with the end of `out`: nothing that begins with `//`, which a browser mistakes for another
+/// host, can arise. An [`ENCODED_SLASH`] stays encoded.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     encode_path(|byte| bytes::is(byte, PLAIN), path, out);
 }

@@ -98,8 +98,8 @@ impl Multipart {
     /// `part_type` is the `Content-Type` of the representation, empty if it has none. It must not
     /// hold control characters; if it does, it is left out (a panic in debug builds). `token` makes
     /// the boundary, which must not occur in the content (RFC 2046 §5.1.1). The content is not
-    /// searched for it: take a token that the author of the content could not know, such as a random
-    /// number of this process.
+    /// searched for it: use a token that the author of the content could not know, such as a random number of this
+    /// process.
     pub fn wrapping<'a>(&'a self, part_type: &'a [u8], token: u64) -> Wrapping<'a> {
         let is_clean = bytes::skip_value(part_type, 0) == part_type.len();
         debug_assert!(is_clean, "content type {}", part_type.escape_ascii());
@@ -108,7 +108,7 @@ impl Multipart {
     }
 }
 
-/// The text before, between and behind the ranges of a multipart body.
+/// The text before, between and after the ranges of a multipart body.
 ///
 /// ```text
 /// --boundary CRLF             ┐
@@ -148,7 +148,7 @@ impl Wrapping<'_> {
         heads + self.multipart.ranges.total() + self.end().len() as u64
     }
 
-    /// The parts, in order. Behind the last comes [`end`](Self::end).
+    /// The parts, in order. After the last comes [`end`](Self::end).
     pub fn parts(&self) -> impl Iterator<Item = Part> {
         (0..).zip(self.multipart.ranges()).map(|(index, &range)| {
             let mut head = Vec::new();

@@ -21,7 +21,7 @@ pub const GAP_BYTES_MAX: u64 = 80;
 pub struct Range {
     /// Offset of the first byte.
     pub start: u64,
-    /// Offset behind the last byte; greater than `start`.
+    /// Offset after the last byte; greater than `start`.
     pub end: u64,
 }
 
@@ -211,7 +211,7 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
     Some(Some(value))
 }
 
-/// The text behind `bytes=`, which may be in any case.
+/// The text after `bytes=`, which may be in any case.
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, rest) = value.split_at_checked(b"bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(rest)

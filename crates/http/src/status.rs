@@ -45,7 +45,7 @@ macro_rules! statuses {
             }
 
             /// The status of a code from 100 to 999. Codes from 600 on are invalid, but servers send them, and
-            /// nginx and HAProxy pass them on. A client takes them for a 5xx (RFC 9110 §15).
+            /// nginx and HAProxy pass them on. A client treats them as a 5xx (RFC 9110 §15).
             pub const fn from_code(code: u16) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*

@@ -47,7 +47,7 @@ enum State {
     },
     ChunkSize,
     Chunk {
-        /// The bytes of data that have not been consumed; at zero, the CRLF behind them is next.
+        /// The bytes of data that have not been consumed; at zero, the CRLF after them is next.
         remaining: u64,
     },
     Trailer {
@@ -208,7 +208,7 @@ impl Decoder {
                         Err(error) => {
                             let read = || tolerant::trailer(rest, *bytes_left);
                             let line = tolerate(error, &mut is_odd, read);
-                            // The content is whole. No further response is read behind the section.
+                            // The content is whole. No further response is read after the section.
                             if matches!(&line, Err(error) if error.status == TRAILERS_TOO_LONG)
                                 && is_odd.is_some()
                             {
@@ -241,7 +241,7 @@ impl Decoder {
         }
     }
 
-    /// Counts a chunk of `size` bytes behind a line of `line_len` bytes.
+    /// Counts a chunk of `size` bytes after a line of `line_len` bytes.
     fn count(&mut self, size: u64, line_len: usize, purpose: Purpose) -> Result<(), Reject> {
         let line_ends = 2;
         let counted = match purpose {

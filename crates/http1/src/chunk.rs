@@ -70,7 +70,7 @@ fn extensions_end(view: &[u8], mut at: usize) -> Result<Option<usize>, Reject> {
     }
 }
 
-/// The length of the CRLF behind the data of a chunk. `None` if more bytes are needed.
+/// The length of the CRLF after the data of a chunk. `None` if more bytes are needed.
 #[inline]
 pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
     match input {

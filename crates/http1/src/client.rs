@@ -1,5 +1,5 @@
 //! The client's side of a connection: it finds the bytes of the response, and says when the connection
-//! may take another request.
+//! may send another request.
 //!
 //! Reading list: RFC 9112 §6.3, §9; RFC 9110 §15.2 (interim responses).
 
@@ -18,14 +18,13 @@ pub const INTERIM_MAX: u8 = 16;
 /// [`begin`](Self::begin). Then give all unconsumed bytes to [`handle_input`](Self::handle_input), drop
 /// the consumed ones, and act on the event. Call it again with the rest until it returns
 /// [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When the connection [is
-/// idle](Self::is_idle) again, it may take another request. There is one request at a time: requests are
-/// not pipelined.
+/// idle](Self::is_idle) again, it may send another request. There is one request at a time: requests are not pipelined.
 ///
 /// ```text
 ///   new ──► Idle ── begin ──► ExpectHead ──► Body ──┐
 ///            ▲                    │ no body         │ end
 ///            └────────────────────┴─────────────────┘
-///   Closed: from everywhere by a fault, and behind a response that ends the connection
+///   Closed: from everywhere by a fault, and after a response that ends the connection
 /// ```
 ///
 /// ```
@@ -74,7 +73,7 @@ pub enum Event<'a> {
     Response(Response<'a>),
     /// A part of the content of the body, at least one byte.
     Body(&'a [u8]),
-    /// A field of the trailer section behind a chunked body, name and value: before the end of the body.
+    /// A field of the trailer section after a chunked body, name and value: before the end of the body.
     Trailer(&'a [u8], &'a [u8]),
     /// The trailer section is longer than `trailer_bytes_max`. All its fields are to be left out, also those that came
     /// before. The content is whole: the end of the body follows, and then the connection is closed.
@@ -109,7 +108,7 @@ enum State {
         asked: Asked,
         /// Interim responses that have come.
         interim: u8,
-        /// True if the connection closes behind the response, even if the response says otherwise.
+        /// True if the connection closes after the response, even if the response says otherwise.
         last: bool,
     },
     Body {
@@ -149,7 +148,7 @@ impl Connection {
         self.state = State::ExpectHead { asked, interim: 0, last: false };
     }
 
-    /// Takes in `input`, all bytes received and not consumed. Returns the number of consumed bytes, and
+    /// Parses `input`, all bytes received and not consumed. Returns the number of consumed bytes, and
     /// an event.
     ///
     /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more bytes

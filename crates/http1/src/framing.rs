@@ -7,7 +7,7 @@ use http::{Reject, Status, Version, bytes};
 
 /// The value of a `Content-Length` field, of which `is_first` is the first line.
 ///
-/// Refused, because two readers may take different lengths from it (RFC 9112 §6.3 items 3 to 5): a second
+/// Refused, because two readers may understand different lengths from it (RFC 9112 §6.3 items 3 to 5): a second
 /// line, even with the same value, and anything but a number.
 pub(crate) fn content_length(is_first: bool, value: &[u8]) -> Result<u64, Reject> {
     if !is_first {

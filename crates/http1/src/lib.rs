@@ -53,7 +53,7 @@
 //! };
 //! let Plan::Partial(range) = http::plan(&request.head, &film, now) else { panic!("no range") };
 //!
-//! // The head of the response; behind it come 100 bytes of the file.
+//! // The head of the response; after it come 100 bytes of the file.
 //! let head = ResponseHead {
 //!     content_type: Some(b"video/mp4".into()),
 //!     content_length: Some(range.len()),

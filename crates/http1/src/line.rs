@@ -19,11 +19,11 @@ pub(crate) enum Line {
         /// The first byte of the next line.
         next: usize,
     },
-    /// The empty line that ends the section; `next` is behind it.
+    /// The empty line that ends the section; `next` is after it.
     End { next: usize },
 }
 
-/// Scans the field lines at the start of `bytes`, up to the empty line behind them, and passes the name
+/// Scans the field lines at the start of `bytes`, up to the empty line after them, and passes the name
 /// of each and the position of its value to `add`. Returns the lines without the empty one; `None` if
 /// more bytes are needed.
 ///
@@ -80,7 +80,7 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
     Ok(Some(Line::Field { name_end, value: start..end, next: stop + 2 }))
 }
 
-/// The fault of a value behind which there is no line end; `None` if more bytes are needed.
+/// The fault of a value after which there is no line end; `None` if more bytes are needed.
 #[cold]
 fn no_line_end(bytes: &[u8], stop: usize) -> Result<Option<Line>, Reject> {
     Err(Reject::bad(match (bytes.get(stop), bytes.get(stop + 1)) {

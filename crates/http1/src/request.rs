@@ -69,9 +69,9 @@ impl Request<'_> {
 }
 
 /// Parses the head at the start of `input`. Returns the request and the length of its head, from the
-/// start of the input to behind the empty line; `None` if more bytes are needed.
+/// start of the input to the end of the empty line; `None` if more bytes are needed.
 ///
-/// `input` is everything received and not consumed yet, and may hold anything behind the head. Each call begins
+/// `input` is everything received and not consumed yet, and may hold anything after the head. Each call begins
 /// anew; a call for every packet costs at most `head_bytes_max` bytes of scanning each.
 ///
 /// # Errors
@@ -201,7 +201,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     Ok(Some((request, len)))
 }
 
-/// The position of the request line behind empty lines; `None` if more bytes are needed.
+/// The position of the request line after empty lines; `None` if more bytes are needed.
 #[inline(always)]
 fn skip_empty_lines(view: &[u8]) -> Result<Option<usize>, Reject> {
     let mut at = 0;
@@ -271,7 +271,7 @@ fn raw_ends(view: &[u8], start: usize) -> (usize, usize) {
     (start + path_len, start + len)
 }
 
-/// The method and the position behind the space after it; `None` if more bytes are needed.
+/// The method and the position after its space; `None` if more bytes are needed.
 #[inline(always)]
 fn method(view: &[u8], at: usize) -> Result<Option<(Method<'_>, usize)>, Reject> {
     if let Some(b"GET ") = view.get(at..at + 4) {
@@ -298,7 +298,7 @@ fn bad_target_byte(byte: u8, at_start: bool) -> Reject {
     })
 }
 
-/// `HTTP-version CRLF` from `at` on, and the position behind; `None` if more bytes are needed.
+/// `HTTP-version CRLF` from `at` on, and the position after; `None` if more bytes are needed.
 #[inline(always)]
 fn version(view: &[u8], at: usize) -> Result<Option<(Version, usize)>, Reject> {
     const LEN: usize = b"HTTP/1.1\r\n".len();

@@ -11,7 +11,7 @@
 //!
 //! A head that is only odd is understood, because a proxy that refuses it hides a response. A 204 that announces a body
 //! still ends with its head (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
-//! well-formed. The connection takes no other request after an odd head.
+//! well-formed. The connection is used for no other request after an odd head.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -40,9 +40,9 @@ pub struct Response<'a> {
     /// The value of `Content-Length`, if it was sent and has a meaning: it frames the body, or says how long the body
     /// would be that the method or the status 304 does not permit.
     pub content_length: Option<u64>,
-    /// True if the server lets the connection persist behind this response (RFC 9112 §9.3).
+    /// True if the server lets the connection persist after this response (RFC 9112 §9.3).
     ///
-    /// False if the end of the connection is the end of the body, and behind an odd head. A request with `Connection:
+    /// False if the end of the connection is the end of the body, and after an odd head. A request with `Connection:
     /// close` also ends the connection, but the parser does not know the request.
     pub keep_alive: bool,
     /// All field lines, name and value, in their order. They are a list, because a proxy reads them several times. A
@@ -76,7 +76,7 @@ pub struct Fault {
 /// Parses the head at the start of `input`, of a response to a request with this `method`. Returns the
 /// response and the length of its head, the empty line included; `None` if more bytes are needed.
 ///
-/// `input` is everything received and not consumed yet, and may hold anything behind the head. Of `limits` only the
+/// `input` is everything received and not consumed yet, and may hold anything after the head. Of `limits` only the
 /// limits of the head and its fields apply.
 ///
 /// # Errors
@@ -255,7 +255,7 @@ fn of_framing(name: &[u8]) -> Option<Field> {
     if may_be { Field::of_name(name) } else { None }
 }
 
-/// Returns whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
+/// Returns whether the bytes after the head belong to a tunnel (RFC 9110 §9.3.6).
 fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
     method == Method::Connect && (200..300).contains(&status.code())
 }
@@ -272,7 +272,7 @@ struct StatusLine {
 
 /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4). `None` if more bytes are needed.
 ///
-/// The space behind the code may be missing, as it often is. No program reads the reason, so it may have any
+/// The space after the code may be missing, as it often is. No program reads the reason, so it may have any
 /// characters.
 fn status_line(view: &[u8]) -> Result<Option<StatusLine>, Fault> {
     let (version, code, rest, mut is_odd) = match version_and_code(view) {
@@ -311,17 +311,17 @@ fn status_line(view: &[u8]) -> Result<Option<StatusLine>, Fault> {
     Ok(Some(StatusLine { version, status, is_odd, len: view.len() - rest.len() + line_end }))
 }
 
-/// The digits of the minor version and of the status code at the start of a status line, and the bytes behind them.
+/// The digits of the minor version and of the status code at the start of a status line, and the bytes after them.
 fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
     let [minor, b' ', a, b, c, rest @ ..] = view.strip_prefix(b"HTTP/1.")? else { return None };
     let digit = |byte: &u8| bytes::digit(*byte);
     Some((digit(minor)?, [digit(a)?, digit(b)?, digit(c)?], rest))
 }
 
-/// The start of a status line: version, digits of the code, and the bytes behind them.
+/// The start of a status line: version, digits of the code, and the bytes after them.
 type OddStart<'a> = (Version, [u8; 3], &'a [u8]);
 
-/// The version, the digits of the status code, and the bytes behind them, of a line with several spaces or a future
+/// The version, the digits of the status code, and the bytes after them, of a line with several spaces or a future
 /// minor version. Some programs copy the version of their client. `None` if more bytes are needed.
 #[cold]
 fn odd_version_and_code(view: &[u8]) -> Result<Option<OddStart<'_>>, Fault> {

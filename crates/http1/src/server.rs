@@ -94,7 +94,7 @@ impl Connection {
         Self { state: State::ExpectHead }
     }
 
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
+    /// Parses `input`, all bytes received and not consumed; returns how many are consumed, and
     /// an event.
     ///
     /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more bytes than `input`
@@ -190,7 +190,7 @@ impl Connection {
         self.state == State::Closed
     }
 
-    /// Goes on within a body or behind the last request.
+    /// Goes on within a body or after the last request.
     fn step<'a>(&mut self, input: &'a [u8], limits: &Limits) -> Result<(usize, Event<'a>), Reject> {
         match &mut self.state {
             State::ExpectHead => panic!("no body is outstanding"),

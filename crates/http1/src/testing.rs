@@ -49,7 +49,7 @@ pub(crate) const MALFORMED_LINES: &[&str] = &[
     "\rX",
 ];
 
-/// Field lines from which two readers may take different lengths of a body: a 400 (RFC 9112 §6.3).
+/// Field lines from which two readers may understand different lengths of a body: a 400 (RFC 9112 §6.3).
 pub(crate) const AMBIGUOUS_LENGTHS: &[&str] = &[
     "Content-Length:\r\n",
     "Content-Length: x\r\n",

@@ -12,11 +12,12 @@
 //! | continues the line before (obs-fold) | the line break is a space |
 //! | control characters in a value | each is a space |
 //! | no field: no colon, or a name that is no token | it is left out |
-//! | spaces behind a chunk-size | they are left out |
+//! | spaces after a chunk-size | they are left out |
 //!
 //! Lines that two readers may understand differently are refused: a CR without LF, NUL, and a line of spaces. A line
 //! that is, or looks like, a field of the framing is refused if more than its end is wrong. A connection with such a
-//! line takes no other request, so that bytes of a misunderstood response cannot become the response to the next one.
+//! line is used for no other request, so that bytes of a misunderstood response cannot become the response to the next
+//! one.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -145,7 +146,7 @@ pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<(usize, 
     })
 }
 
-/// The length of a line end without CR behind the data of a chunk.
+/// The length of a line end without CR after the data of a chunk.
 #[cold]
 pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
     match input {

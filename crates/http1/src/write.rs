@@ -290,7 +290,7 @@ pub fn chunk_head(len: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The bytes behind the data of each chunk.
+/// The bytes after the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// Appends the end of a chunked body with these trailers.

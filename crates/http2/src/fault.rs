@@ -106,7 +106,7 @@ attacks! {
     Block = "block",
     /// The fields of a header block: more than [`BLOCK_FIELDS_MAX`](crate::limits::BLOCK_FIELDS_MAX).
     Fields = "fields",
-    /// Answers to control frames that the peer does not take: more than
+    /// Answers to control frames that the peer does not receive: more than
     /// [`CONTROL_BYTES_MAX`](crate::limits::CONTROL_BYTES_MAX).
     Control = "control",
     /// The settings in one frame: more than [`SETTINGS_MAX`](crate::limits::SETTINGS_MAX).

@@ -25,14 +25,14 @@ impl SendWindow {
         u32::try_from(self.0).unwrap_or_default()
     }
 
-    /// Takes a WINDOW_UPDATE, or a change of the initial window. Returns false if the window is larger than allowed then.
+    /// Handles a WINDOW_UPDATE, or a change of the initial window. Returns false if the window is larger than allowed then.
     #[must_use]
     pub(crate) fn change(&mut self, bytes: i64) -> bool {
         self.0 += bytes;
         self.0 <= i64::from(WINDOW_CEILING)
     }
 
-    /// Takes note of bytes that are sent.
+    /// Records bytes that are sent.
     ///
     /// # Panics
     ///
@@ -52,7 +52,7 @@ impl ReceiveWindow {
     /// The window of a new stream.
     pub(crate) const NEW: Self = Self(STREAM_WINDOW);
 
-    /// Takes note of received bytes; returns false if they are more than the window.
+    /// Records received bytes; returns false if they are more than the window.
     #[must_use]
     pub(crate) const fn receive(&mut self, bytes: u32) -> bool {
         match self.0.checked_sub(bytes) {
@@ -98,7 +98,7 @@ impl ConnectionWindow {
         Self { left: CONNECTION_WINDOW, taken: 0, max: CONNECTION_WINDOW, updated: now }
     }
 
-    /// Takes note of received bytes; returns false if they are more than the window.
+    /// Records received bytes; returns false if they are more than the window.
     #[must_use]
     pub(crate) const fn receive(&mut self, bytes: u32) -> bool {
         match self.left.checked_sub(bytes) {
@@ -108,7 +108,7 @@ impl ConnectionWindow {
         true
     }
 
-    /// Takes note of received bytes that need no more memory. Returns the bytes to tell the peer, if half of the window
+    /// Records received bytes that need no more memory. Returns the bytes to tell the peer, if half of the window
     /// was taken. The window is doubled if it was taken that fast.
     pub(crate) fn take(&mut self, bytes: u32, now: Duration) -> Option<u32> {
         self.taken += bytes;

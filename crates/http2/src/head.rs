@@ -91,7 +91,7 @@ struct Pseudo {
     protocol: Option<Range<usize>>,
 }
 
-/// Takes the lines of one block, one after the other.
+/// Parses the lines of one block, one after the other.
 #[derive(Debug)]
 pub(crate) struct Collector<'l> {
     limits: &'l Limits,
@@ -99,7 +99,7 @@ pub(crate) struct Collector<'l> {
     pseudo: Pseudo,
     /// The place of the first line that is no pseudo-field.
     lines_at: Option<usize>,
-    /// The number of lines behind it.
+    /// The number of lines after it.
     lines: usize,
     index: FieldIndex,
     host: Option<Range<usize>>,
@@ -138,7 +138,7 @@ impl<'l> Collector<'l> {
         }
     }
 
-    /// Takes a line that was appended to `text`.
+    /// Parses a line that was appended to `text`.
     #[inline]
     pub(crate) fn handle_line(&mut self, text: &mut Vec<u8>, line: &Line) {
         if self.fault.is_some() {

@@ -1,4 +1,4 @@
-//! The wire of HTTP/2 for servers: bytes in, events out, and frames written.
+//! The wire of HTTP/2 for servers: bytes go in, and events and frames come out.
 //!
 //! [`server::Connection`] follows one connection: frames, streams, flow control, and the heads of requests, which it makes
 //! with the crate `hpack`. [`priority::Scheduler`] orders the responses. [`prepare`] makes the head of a response that is
@@ -17,12 +17,12 @@
 //!
 //! | event of the session | calls |
 //! |---|---|
-//! | bytes were received | [`handle_input`](server::Connection::handle_input), until it needs more. The text is a buffer of the worker. Also a connection that waits for its turn takes its bytes, so that resets are seen in time |
-//! | a request | the handler gets the head. A consumer takes the content, if any |
-//! | content | the consumer takes it; then [`handle_taken`](server::Connection::handle_taken) with the room of the consumer. A consumer that has room again: the same with zero bytes |
+//! | bytes were received | [`handle_input`](server::Connection::handle_input), until it needs more. The text is a buffer of the worker. Also a connection that waits for its turn handles its bytes, so that resets are seen in time |
+//! | a request | the handler gets the head. A consumer receives the content, if any |
+//! | content | the consumer receives it; then [`handle_taken`](server::Connection::handle_taken) with the room of the consumer. A consumer that has room again: the same with zero bytes |
 //! | a response begins | [`respond`](server::Connection::respond), or [`respond_prepared`](server::Connection::respond_prepared) for a cached file; the stream is added to the scheduler |
 //! | bytes of a stream are ready, or `Room` | [`set_ready`](priority::Scheduler::set_ready), if the stream has bytes and [`data_room`](server::Connection::data_room) |
-//! | a pump | first [`control`](server::Connection::control). Then, while the queue has less than a batch: [`next_stream`](priority::Scheduler::next_stream), the ready bytes of that stream behind a [`data_head`](server::Connection::data_head), [`served`](priority::Scheduler::served), and [`finish`](server::Connection::finish) behind the last. If nothing takes the rest of the request, [`discard`](server::Connection::discard) |
+//! | a pump | first [`control`](server::Connection::control). Then, while the queue has less than a batch: [`next_stream`](priority::Scheduler::next_stream), the ready bytes of that stream after a [`data_head`](server::Connection::data_head), [`served`](priority::Scheduler::served), and [`finish`](server::Connection::finish) after the last. If nothing uses the rest of the request, [`discard`](server::Connection::discard) |
 //! | a source fails | [`reset`](server::Connection::reset) with INTERNAL_ERROR; other streams go on |
 //! | a reset | request, response and consumer are dropped, and the bytes that the consumer had are reported as taken |
 //! | a shutdown | [`shut_down`](server::Connection::shut_down); if the client does not answer in time, [`end`](server::Connection::end); close when [`is_done`](server::Connection::is_done) |
@@ -95,5 +95,5 @@ pub use hpack::Block;
 pub use limits::Limits;
 pub use response::prepare;
 
-/// The most bytes that [`handle_input`](server::Connection::handle_input) may need at once: a frame.
+/// The most bytes that [`handle_input`](server::Connection::handle_input) may need together: a frame.
 pub const INPUT_BYTES_MAX: usize = frame::HEAD_LEN + limits::FRAME_BYTES_MAX as usize;

@@ -10,7 +10,7 @@ pub const RESETS_MAX: u32 = 1000;
 pub const RESETS_PER_SECOND: u32 = 33;
 
 /// Frames that carry nothing before a connection ends: PING, SETTINGS, PRIORITY, PRIORITY_UPDATE, WINDOW_UPDATE,
-/// unknown frames, CONTINUATION, HEADERS of streams that have ended or come behind the end of the connection, and DATA with
+/// unknown frames, CONTINUATION, HEADERS of streams that have ended or come after the end of the connection, and DATA with
 /// less than [`TINY_DATA`] that does not end its stream.
 pub const IDLE_FRAMES_MAX: u32 = 10_000;
 
@@ -33,7 +33,7 @@ pub const CONTINUATIONS_MAX: u32 = 8;
 /// The bytes of a header block, as they are received.
 pub const BLOCK_BYTES_MAX: usize = 32 * 1024;
 
-/// The fields of a header block, with the crumbs of cookies. No honest peer sends so many.
+/// The fields of a header block, with the crumbs of cookies. No honest peer sends as many.
 pub const BLOCK_FIELDS_MAX: usize = 1000;
 
 /// The size of the fields of a request, with 32 bytes more for each: SETTINGS_MAX_HEADER_LIST_SIZE.
@@ -46,8 +46,8 @@ pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
 /// The settings in one frame. RFC 9113 and its extensions define eight.
 pub const SETTINGS_MAX: usize = 32;
 
-/// The streams of a connection that are open at once: SETTINGS_MAX_CONCURRENT_STREAMS. RFC 9113 §6.5.2 recommends no
-/// fewer.
+/// The streams of a connection that are open at the same time: SETTINGS_MAX_CONCURRENT_STREAMS. RFC 9113 §6.5.2
+/// recommends no fewer.
 pub const STREAMS_MAX: u32 = 100;
 
 /// The streams that this side has reset and that are remembered, because frames of theirs may be under way.
@@ -56,7 +56,7 @@ pub const RESETS_REMEMBERED: usize = 100;
 /// The priorities that are remembered for streams that are not open yet.
 pub const EARLY_PRIORITIES_MAX: usize = 16;
 
-/// The bytes of content that are dropped behind a complete response before the stream is reset. Clients that wait for
+/// The bytes of content that are dropped after a complete response before the stream is reset. Clients that wait for
 /// room read the response meanwhile: some of them drop a response whose reset they read together with it.
 pub use http::DISCARDED_BYTES_MAX;
 
@@ -66,7 +66,7 @@ pub const DISCARD_TIME: Duration = Duration::from_secs(2);
 /// The window of each stream in the beginning, which needs no setting (RFC 9113 §6.9.2).
 pub const STREAM_WINDOW: u32 = 65_535;
 
-/// The largest window that a stream gets, however much its consumer would take.
+/// The largest window that a stream gets, even if its consumer has more room.
 pub const STREAM_WINDOW_MAX: u32 = 256 * 1024;
 
 /// The window of a connection in the beginning.
@@ -119,11 +119,11 @@ const _: () = assert!(Limits::DEFAULT.fields_max < BLOCK_FIELDS_MAX);
 const _: () = assert!(LIST_BYTES_MAX as usize <= http::Head::LINES_BYTES_MAX);
 const _: () = assert!(STREAM_WINDOW_MAX <= CONNECTION_WINDOW_MAX);
 
-/// A number of events that may happen at once, and that refills with time.
+/// A number of events that may happen without a pause. It refills with time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     left: u32,
-    /// The time up to which the budget was refilled.
+    /// The time of the last refill.
     at: Duration,
     max: u32,
     per_second: u32,

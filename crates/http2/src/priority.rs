@@ -194,7 +194,7 @@ impl Scheduler {
         self.levels.iter().find_map(Level::next)
     }
 
-    /// Takes note that a stream had its turn.
+    /// Records that a stream had its turn.
     pub fn served(&mut self, stream: u32) {
         let Ok(place) = self.place(stream) else { return };
         self.turns += 1;

@@ -1,11 +1,11 @@
-//! The server's side of a connection: it finds requests and their content, and follows streams and windows.
+//! The server's side of a connection: it finds requests and their content, and keeps the state of streams and windows.
 //!
 //! Reading list: RFC 9113 §3.4, §5, §6, §8.1, §9.1; RFC 9218 §7; RFC 8441.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `server.rs` | the connection as its caller sees it; the end of a connection |
-//! | `server/input.rs` | takes bytes: prefaces, frames, header blocks, data |
+//! | `server/input.rs` | parses received bytes: prefaces, frames, header blocks, data |
 //! | `server/output.rs` | writes the frames of responses, and windows |
 
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ use self::input::Input;
 /// ```
 ///
 /// The answers to control frames are in [`control`](Self::control): send them before other frames. Frames of responses
-/// are appended to a buffer of the caller, or are only a head, behind which the caller sends the data itself.
+/// are appended to a buffer of the caller, or are only a head, after which the caller sends the data itself.
 ///
 /// `now` is the time since a moment that the caller chooses. It never goes back.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub enum Event<'a> {
         /// The path with its query, for the log; empty if it is unknown. It may be cut.
         path: &'a [u8],
     },
-    /// A part of the content of a request, at least one byte, also behind the end of its response. Call [`handle_taken`](Connection::handle_taken) when it
+    /// A part of the content of a request, at least one byte, also after the end of its response. Call [`handle_taken`](Connection::handle_taken) when it
     /// needs no more memory.
     Body {
         /// The stream of the request.
@@ -142,7 +142,7 @@ pub enum Event<'a> {
         /// The stream.
         stream: u32,
     },
-    /// The client takes more data on a stream, or on all of them if the number is zero.
+    /// The client has room for more data on a stream, or on all of them if the number is zero.
     Room {
         /// The stream.
         stream: u32,
@@ -192,8 +192,8 @@ impl Connection {
     }
 
     /// Frames that are to be sent before others: settings, acknowledgements, resets, windows, the end. Take them out when
-    /// the transport takes bytes. If they grow beyond [`CONTROL_BYTES_MAX`](crate::limits::CONTROL_BYTES_MAX) because
-    /// nobody takes them, the connection fails.
+    /// the transport accepts bytes. If they grow beyond [`CONTROL_BYTES_MAX`](crate::limits::CONTROL_BYTES_MAX) because
+    /// nothing sends them, the connection fails.
     pub const fn control(&mut self) -> &mut Vec<u8> {
         &mut self.control
     }
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection behind the streams that are open: later streams are ignored.
+    /// Ends the connection after the streams that are open: later streams are ignored.
     pub fn end(&mut self, code: ErrorCode, reason: &'static str) {
         if !matches!(self.draining, Draining::Last(_)) {
             let last = self.streams.newest();

@@ -28,7 +28,7 @@ mod id {
 pub(crate) struct Settings {
     /// The window with which each stream begins.
     pub(crate) initial_window: u32,
-    /// The largest payload of a frame that the client takes.
+    /// The largest payload of a frame that the client accepts.
     pub(crate) frame_bytes_max: u32,
     /// The size of the table for header blocks that the client decodes.
     pub(crate) table_size: u32,
@@ -39,7 +39,7 @@ impl Settings {
     pub(crate) const INITIAL: Self =
         Self { initial_window: STREAM_WINDOW, frame_bytes_max: FRAME_BYTES_MAX, table_size: 4096 };
 
-    /// Takes the settings in a payload. `handle_table_size` gets each size of the table, because the smallest of them
+    /// Handles the settings in a payload. `handle_table_size` gets each size of the table, because the smallest of them
     /// counts, too (RFC 7541 §4.2).
     pub(crate) fn update(
         &mut self,

@@ -6,7 +6,7 @@
 //!     │                    │  response was sent                      │ response was sent
 //!     │ END_STREAM         ▼                                         │
 //!     │              HalfClosedLocal ───── END_STREAM ───────┐       │
-//!     └► HalfClosedRemote  │ nothing takes the rest          ▼       ▼      and from everywhere: a reset
+//!     └► HalfClosedRemote  │ nothing uses the rest          ▼       ▼      and from everywhere: a reset
 //!                          ▼                              closed ◄───┘
 //!                     Discarding ── END_STREAM, or reset ────┘
 //! ```
@@ -21,7 +21,7 @@ use core::time::Duration;
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::limits::{RESETS_REMEMBERED, STREAMS_MAX};
 
-/// The closed streams that are remembered beside those that were reset.
+/// The closed streams that are remembered in addition to those that were reset.
 const ENDED_REMEMBERED: usize = 16;
 
 /// The state of a stream that is not closed.
@@ -33,11 +33,11 @@ pub(crate) enum State {
     HalfClosedRemote,
     /// The response is complete. Content of the request is to come, and is wanted.
     HalfClosedLocal,
-    /// The response is complete. Content of the request is to come, and nothing takes it.
+    /// The response is complete. Content of the request is to come, and nothing uses it.
     Discarding {
         /// The bytes of content that are dropped before the stream is reset.
         left: u32,
-        /// The time up to which they are dropped.
+        /// They are dropped until this time.
         until: Duration,
     },
 }
@@ -161,7 +161,7 @@ impl Streams {
         self.active.iter_mut()
     }
 
-    /// Takes note that the client has used an idle stream.
+    /// Records that the client has used an idle stream.
     pub(crate) const fn use_id(&mut self, id: u32) {
         self.newest = id;
     }

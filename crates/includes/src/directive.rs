@@ -38,7 +38,7 @@ pub(crate) enum Directive {
 pub(crate) enum Reference {
     /// A path of the site, perhaps with a query; without a slash at the beginning it is relative to the page.
     Virtual(Box<[u8]>),
-    /// A file beside the page, or below.
+    /// A file in the directory of the page, or below it.
     File(Box<[u8]>),
 }
 
@@ -100,7 +100,7 @@ impl Directive {
         values.0.is_empty().then_some(directive)
     }
 
-    /// The bytes of memory that it keeps beside itself.
+    /// The bytes of memory that it keeps in addition to itself.
     pub(super) fn memory(&self) -> usize {
         let len = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
         match self {

@@ -21,7 +21,7 @@ pub const IF_DEPTH_MAX: usize = 32;
 /// The maximum of variables that a page can set, with those of the pages that include it.
 pub const VARIABLES_MAX: usize = 100;
 
-/// Roughly the bytes of memory of a value beside itself, with the name of its variable.
+/// Roughly the bytes of memory of a value in addition to itself, with the name of its variable.
 const VALUE_BYTES: usize = 64;
 /// Roughly the bytes of memory of an entry of a table.
 const ENTRY_BYTES: usize = 64;

@@ -48,7 +48,7 @@ pub(super) fn expand(
     Ok(out)
 }
 
-/// Splits off the name behind a dollar sign. `None` without a name: then the sign stands for itself.
+/// Splits off the name after a dollar sign. `None` without a name: then the sign stands for itself.
 fn split_name(text: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fault> {
     if let Some(inner) = text.strip_prefix(b"{") {
         let end = inner.iter().position(|byte| *byte == b'}').ok_or(Fault::Malformed)?;
@@ -91,7 +91,7 @@ pub(super) fn holds(
     Ok((left == expand(right, value)?) == is_equal)
 }
 
-/// Splits an operand off, and the space behind it. The first one ends at an operator.
+/// Splits an operand off, and the space after it. The first one ends at an operator.
 fn split_operand(text: &[u8], is_first: bool) -> Result<(&[u8], &[u8]), Fault> {
     if let Some(quote) = text.first().copied().filter(|byte| is_quote(*byte)) {
         let end = text[1..].iter().position(|byte| *byte == quote).ok_or(Fault::Condition)?;

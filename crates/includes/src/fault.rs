@@ -19,7 +19,7 @@ pub enum Fault {
     Memory,
     /// The variables of one directive need a look at more than [`WORK_MAX`](crate::WORK_MAX) bytes.
     Work,
-    /// A `file` that is not beside the page or below.
+    /// A `file` that is neither in the directory of the page nor below it.
     File,
 }
 

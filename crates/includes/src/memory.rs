@@ -14,7 +14,7 @@ pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Memory {
     held: Cell<usize>,
-    /// The bytes up to which pages are evaluated ahead.
+    /// Pages are evaluated ahead only while they hold fewer bytes than this.
     ahead_max: Cell<usize>,
 }
 
@@ -43,7 +43,7 @@ impl Memory {
         self.held.get()
     }
 
-    /// Returns whether pages may be evaluated ahead while `others` bytes of the response wait beside them.
+    /// Returns whether pages may be evaluated ahead while `others` bytes of the response wait, too.
     pub const fn has_room_beside(&self, others: usize) -> bool {
         self.held.get() + others < self.ahead_max.get()
     }

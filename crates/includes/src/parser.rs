@@ -59,11 +59,11 @@ enum ParserState {
 /// The position within a directive.
 #[derive(Clone, Copy, Debug)]
 enum Inner {
-    /// Behind some hyphens, of which only 2 matter.
+    /// After some hyphens, of which only 2 matter.
     Bare { hyphens: usize },
     /// Within these quotes.
     Quoted(u8),
-    /// Behind a backslash within these quotes.
+    /// After a backslash within these quotes.
     Escaped(u8),
     /// It is too long, and ends at the next `-->`, of which these hyphens may be the beginning.
     Lost { hyphens: usize },
@@ -78,7 +78,7 @@ impl Default for ParserState {
 }
 
 impl Parser {
-    /// Takes the next bytes of the file.
+    /// Parses the next bytes of the file.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = match self.state {
@@ -95,7 +95,7 @@ impl Parser {
         }
     }
 
-    /// Takes bytes of text, up to a byte that may begin a directive. Returns their number.
+    /// Parses bytes of text, up to a byte that may begin a directive. Returns their number.
     fn push_text(&mut self, from: u64, matched: usize, bytes: &[u8]) -> usize {
         if matched == 0 {
             let plain = bytes.iter().position(|byte| *byte == BEGIN[0]).unwrap_or(bytes.len());
@@ -124,7 +124,7 @@ impl Parser {
         1
     }
 
-    /// Takes a byte of a directive.
+    /// Parses a byte of a directive.
     fn push_byte(&mut self, from: u64, inner: Inner, byte: u8) {
         let inner = match inner {
             Inner::Endless => return,

@@ -26,7 +26,7 @@ pub struct Facts<'a> {
 
 /// The prefix of variables for fields of the request.
 const FIELD: &[u8] = b"HTTP_";
-/// The work for a field of the request, beside its name.
+/// The work for a field of the request, in addition to the work for its name.
 const FIELD_WORK: usize = 16;
 /// The prefix of variables for parts of the query.
 const ARGUMENT: &[u8] = b"ARG_";

@@ -86,7 +86,7 @@ impl Connections {
         self.waiting.entry(id).or_default().push(came);
     }
 
-    /// Takes the news of a connection that has waited for a slot, in their order.
+    /// Handles the news of a connection that has waited for a slot, in their order.
     pub(super) fn take_kept(&mut self, id: ConnectionId) -> Vec<Came> {
         if self.waiting.is_empty() {
             Vec::new()

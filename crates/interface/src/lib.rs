@@ -48,7 +48,7 @@ use plan::{Addressed, Local};
 use strays::Strays;
 pub use transport::StackTransport;
 
-/// Connections of a stack that may wait for a slot in the worker, beside those that have one.
+/// Connections of a stack that may wait for a slot in the worker, in addition to those that have one.
 const BACKLOG: u32 = 4096;
 /// The least time without an acknowledgement after which a connection is lost. The time of a client is the session's
 /// matter (`--timeout-send`).
@@ -88,12 +88,12 @@ pub struct Seed {
     /// The interface and its receive queue.
     name: String,
     queue: Queue,
-    /// Some for the first queue of an interface.
+    /// `Some` for the first queue of an interface.
     watch: Option<Watch>,
-    /// Some exactly if the interface has other queues.
+    /// `Some` if the interface has other queues.
     strays: Option<Strays>,
     config: Config,
-    /// Some exactly if frames are recorded.
+    /// `Some` if frames are recorded.
     record: Option<(Files, config::Capture)>,
     locals: Vec<Local>,
 }

@@ -1,4 +1,4 @@
-//! Which listener has a connection that the stack has accepted, and whether the worker takes it now. Pure.
+//! Which listener has a connection that the stack has accepted, and whether the worker accepts it now. Pure.
 
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
@@ -29,10 +29,10 @@ pub(super) struct Listening {
     closed: bool,
 }
 
-/// What becomes of a connection that the stack has accepted.
+/// The fate of a connection that the stack has accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
-    /// The worker takes it.
+    /// The worker accepts it.
     Now(Newcomer),
     /// It waits until the worker accepts connections again.
     Later,
@@ -57,7 +57,7 @@ impl Listening {
         self.listeners.len()
     }
 
-    /// Takes the listeners of the next configuration, as far as they are at the addresses of the stack.
+    /// Uses the listeners of the next configuration from now on, as far as they are at the addresses of the stack.
     pub(super) fn replace(&mut self, listeners: &[(u32, Listen)]) {
         self.listeners = plan::served(listeners, &self.locals).collect();
     }
@@ -120,7 +120,7 @@ mod tests {
         Listening::new(vec![(3, at("10.0.0.1:80")), (5, at("10.0.0.1:81"))])
     }
 
-    /// The number of the listener that has a connection, if the worker takes it now.
+    /// The number of the listener that has a connection, if the worker accepts it now.
     fn accept(listening: &mut Listening, local: &str) -> Result<u32, Accepted> {
         match listening.accept(ConnectionId(1), at(local), at(PEER)) {
             Accepted::Now(newcomer) => Ok(newcomer.listener),

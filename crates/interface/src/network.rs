@@ -110,7 +110,7 @@ impl StackNetwork {
         }
     }
 
-    /// Takes in a connection that was accepted; `None` if it waits, or is refused.
+    /// Adds a connection that was accepted; `None` if it waits, or is refused.
     fn accept(
         &mut self,
         id: ConnectionId,

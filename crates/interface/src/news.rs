@@ -48,7 +48,7 @@ pub(super) enum Came {
 #[derive(Debug)]
 pub(super) struct News {
     came: VecDeque<(ConnectionId, Came)>,
-    /// Some exactly if the interface has other stacks.
+    /// `Some` if the interface has other stacks.
     strays: Option<Strays>,
 }
 
@@ -82,7 +82,7 @@ impl News {
         self.came.push_front((id, came));
     }
 
-    /// Takes the reports of other stacks of the interface about connections of this stack, or of none.
+    /// Handles the reports of other stacks of the interface about connections of this stack, or of none.
     pub(super) fn take_strays(&self) -> VecDeque<Report> {
         self.strays.as_ref().map(Strays::take).unwrap_or_default()
     }

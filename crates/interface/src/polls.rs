@@ -1,5 +1,5 @@
-//! What the ring waits for on behalf of a stack: frames, room for frames, news about interfaces, and times. The ring waits
-//! for each of these once at a time.
+//! The events for which the ring waits on behalf of a stack: frames, room for frames, news about interfaces, and times.
+//! The ring waits for each of these once at a time.
 
 use core::time::Duration;
 use std::io;
@@ -43,7 +43,8 @@ struct Reports {
 }
 
 impl Reports {
-    /// The device has received so many frames since it has reported some. Returns whether its reports are in vain.
+    /// Returns true if the reports of the device are in vain. `received` is the number of frames that it has received
+    /// so far.
     const fn are_vain(&mut self, received: u64) -> bool {
         let has_none = self.received == received;
         self.received = received;
@@ -62,7 +63,7 @@ impl Arrivals {
         self.is_awaited = false;
     }
 
-    /// Waits for frames, if that is not done yet. The device has received so many.
+    /// Begins to wait for frames, unless it waits already.
     pub(super) fn await_more(
         &mut self,
         ring: &mut Ring,
@@ -174,7 +175,7 @@ impl Announcements {
 pub(super) struct Alarm(Option<Time>);
 
 impl Alarm {
-    /// Has the ring call at a time, or earlier. Later timers may be in the ring; they do no harm.
+    /// Asks the ring for a call at a time, or earlier. Later timers may be in the ring; they do no harm.
     pub(super) fn set(&mut self, ring: &mut Ring, at: Time) {
         if self.0.is_none_or(|before| at < before) {
             ring.submit(Op::Timer(at), TIMER);

@@ -42,7 +42,7 @@ impl Strays {
     /// Gives a report to all other workers of the interface.
     ///
     /// The workers are not woken. The report is about a segment in flight, so its worker wakes at the latest for the
-    /// segment's retransmission, and takes the report before it looks at its timers.
+    /// segment's retransmission, and handles the report before it looks at its timers.
     pub(super) fn post(&self, report: Report) {
         for (number, mailbox) in self.mailboxes.iter().enumerate() {
             if number != self.own {
@@ -51,7 +51,7 @@ impl Strays {
         }
     }
 
-    /// Takes the reports for this worker, [`REPORTS_MAX`] at most.
+    /// Handles the reports for this worker, [`REPORTS_MAX`] at most.
     pub(super) fn take(&self) -> VecDeque<Report> {
         self.mailboxes[self.own].take()
     }

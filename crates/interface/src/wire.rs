@@ -79,7 +79,7 @@ impl Wire {
         self.drain(now, id, &mut OutQ::new(), &mut 1);
     }
 
-    /// Takes note that nothing follows the promised bytes of a connection's queue.
+    /// Records that nothing follows the promised bytes of a connection's queue.
     pub(super) fn finish(&mut self, id: ConnectionId) {
         self.stack.shutdown(id);
     }

@@ -1,7 +1,7 @@
 /* libsamum: asynchronous send, receive and sendfile, none of which waits for the disk.
  *
  * A program begins calls on a queue and waits for their completions. A send is a row of pieces, memory and ranges of
- * files, which leave in order and complete as one. A file that is not in memory is read beside the thread, so it holds up
+ * files, which leave in order and complete as one. A file that is not in memory is read in the background, so it holds up
  * neither the thread nor another socket. Files are opened, read, watched, written from sockets, and directories are listed in the
  * same way; connections, timers, signals, the ends of child processes, the readiness of other descriptors and wake-ups by other
  * threads come on the same queue.
@@ -78,9 +78,9 @@ typedef struct samum_queue samum_queue;
 
 /* What is read of a file, and the page cache. Bytes that are in it leave from there in any case, and stay.
  *
- * With SAMUM_NOCACHE the bytes that a call has brought leave the page cache while samum_wait goes on: behind a send that is under
+ * With SAMUM_NOCACHE the bytes that a call has brought leave the page cache while samum_wait goes on: after a send that is under
  * way, and within a second after its end, however it ends; when a peer acknowledges late, once more after 0.8, 6 and 51 s.
- * samum_queue_free discards once, at once, what is still there. A page that is in use cannot be discarded: bytes on their way to a
+ * samum_queue_free immediately tries once to discard the pages that are still there. A page that is in use cannot be discarded: bytes on their way to a
  * peer, on the same machine those that it has not read, and now and then a page that a processor has just filled. So a program that ends soon waits for samum_acknowledgement, then
  * frees its queue. One that ends without samum_queue_free discards nothing more. */
 #define SAMUM_NOCACHE 1 /* nothing stays in it (FreeBSD's SF_NOCACHE) */
@@ -176,7 +176,7 @@ int samum_file(samum_queue *queue, int fd, int flags, uint64_t *file);
  * go on, and keep it open. Fails with EBADF. */
 int samum_close(samum_queue *queue, uint64_t name);
 
-/* shutdown(2) for sending: the peer sees the end of the stream behind what has left. Sends in flight fail, so wait for them
+/* shutdown(2) for sending: the peer sees the end of the stream after the bytes that have left. Sends in flight fail, so wait for them
  * first. Fails with EBADF. */
 int samum_shutdown(samum_queue *queue, uint64_t socket);
 
@@ -187,7 +187,7 @@ int samum_shutdown(samum_queue *queue, uint64_t socket);
 
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. Errors
  * of the completion are those of accept(2), as EMFILE; then begin another when it can go on, after a pause (samum_timer). Several
- * of these calls for one listener share its connections; without io_uring a queue takes 64 further ones of listeners that have one,
+ * of these calls for one listener share its connections; without io_uring a queue accepts 64 further ones of listeners that have one,
  * and another fails with ENOBUFS. */
 int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
 
@@ -198,13 +198,13 @@ int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t
  * 107 bytes. */
 int samum_connect(samum_queue *queue, const struct sockaddr *address, socklen_t size, uint64_t token, uint64_t *call);
 
-/* Waits for so many milliseconds from now: SAMUM_TIMER once, never earlier; 0 is the next samum_wait. The clock is
+/* Waits for this many milliseconds from now: SAMUM_TIMER once, never earlier; 0 is the next samum_wait. The clock is
  * CLOCK_MONOTONIC. */
 int samum_timer(samum_queue *queue, uint64_t milliseconds, uint64_t token, uint64_t *call);
 
 /* Waits for signals with this number until it is cancelled or fails: SAMUM_SIGNAL for each. The signal stays the program's to
  * block, in all of its threads: with pthread_sigmask(3) before it starts the first. In a thread that does not block it, its
- * handler runs or its default action, and there is no event. Several of one signal that come at once may be one event, as
+ * handler runs or its default action, and there is no event. Several of one signal that come together may be one event, as
  * signal(7) says; of several calls for one signal, in any queues, one has the event. The error of the completion is EINVAL
  * if this thread does not block the signal, which includes those that nothing can block (SIGKILL, SIGSTOP, 0), and EMFILE or
  * ENFILE without a free descriptor. Fails with EINVAL for SIGPIPE. */
@@ -231,7 +231,7 @@ int samum_list(samum_queue *queue, uint64_t directory, const char *path, size_t 
 
 /* Watches one file beneath a directory, which need not exist yet, until it is cancelled or fails: SAMUM_WATCHING once, then
  * SAMUM_CHANGED when its contents or attributes may have changed, or it was created, removed, or replaced by rename(2). Several
- * changes at once are one event. A program that reads the file after each of these events misses no change. For `path` see
+ * changes together are one event. A program that reads the file after each of these events misses no change. For `path` see
  * samum_open, but no part of it may be a symbolic link (ELOOP). Other errors of the completion are ENOENT if its directory does
  * not exist or is removed, EISDIR, EACCES, ENOSPC beyond the user's watches (inotify(7)), and EOPNOTSUPP where changes made
  * elsewhere would go unseen: network file systems, FUSE. The kernel does not report that a directory is removed while something
@@ -239,13 +239,13 @@ int samum_list(samum_queue *queue, uint64_t directory, const char *path, size_t 
  * it, as in "sub/file". */
 int samum_watch(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
 
-/* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
+/* Waits until the peer has acknowledged this many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
  * Unix sockets the library asks 20 times a second. Errors of the completion are EBADF if the socket was closed, and EPIPE if the
- * connection has ended before the peer has acknowledged so many. */
+ * connection has ended before the peer has acknowledged this many. */
 int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
 
-/* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of the
- * calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead` bounds the
+/* Sends pieces in their order: SAMUM_SENT when the system has accepted all of them. Sends on one socket leave in the order of the
+ * calls. If a send fails after some of its bytes have left, those after it fail, too (ECONNABORTED). `readahead` bounds the
  * bytes that are read ahead for this call; 0 means 2 MiB, and 4 GiB or more one byte less than that. The array `pieces` is
  * copied; the memory is copied when it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed
  * meanwhile. Fails with EINVAL for a range beyond the end of its file, for more than 2^62 bytes, for an array larger than memory
@@ -270,7 +270,7 @@ int samum_receive_file(samum_queue *queue, uint64_t socket, uint64_t file, uint6
 
 /* Reads a file from `offset` on into the front of the memory: SAMUM_READ, with fewer bytes than `size` only at the end of the file,
  * as it was when it was opened, or with an error: then they are the first ones. The rest of the memory may have been written to.
- * A file that is not in memory is read beside the thread, through a buffer of the library. Caching is that of the file. Fails with
+ * A file that is not in memory is read in the background, through a buffer of the library. Caching is that of the file. Fails with
  * EBADF also for a file that is not open for reading, and with EINVAL as samum_receive does. */
 int samum_read(samum_queue *queue, uint64_t file, uint64_t offset, void *memory, size_t size, uint64_t token, uint64_t *call);
 
@@ -300,7 +300,7 @@ int samum_wake(const samum_waker *waker);
 /* Frees a waker, which no thread may be using. Null is passed over. Any thread may call it. */
 int samum_waker_free(samum_waker *waker);
 
-/* The functions below answer at once. */
+/* The functions below return at once. */
 
 /* Ends a call. It completes in the next samum_wait: a send or a receive with ECANCELED, and its memory is used no more when this
  * returns; a samum_open, samum_list or samum_watch with ECANCELED, also if its disk does not answer; another call with ECANCELED
@@ -319,7 +319,7 @@ struct samum_stat {
     uint64_t size;        /* bytes */
     int64_t mtime, ctime; /* last modification, and last change of anything, seconds since 1970 */
     uint64_t device, inode;
-    uint32_t mtime_nanos, ctime_nanos; /* nanoseconds beside them */
+    uint32_t mtime_nanos, ctime_nanos; /* the nanoseconds that belong to them */
 };
 
 /* Writes to *stat what the file was when it was opened; it is not asked for again. Fails with EBADF. */
@@ -338,7 +338,7 @@ struct samum_entry {
 
 /* Writes to *entry an entry of a listing, by its number from 0 on: directories come first, then the others, both by name; `.`
  * and `..` are left out. Its name is the library's, and stays until the listing is closed or the queue is freed. Fails with
- * EBADF; and behind the last entry with ENOENT, or with EOVERFLOW if the directory had more than samum_list was to keep. */
+ * EBADF; and after the last entry with ENOENT, or with EOVERFLOW if the directory had more than samum_list was to keep. */
 int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum_entry *entry);
 
 /* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:

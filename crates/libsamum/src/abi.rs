@@ -26,7 +26,7 @@ use crate::sigpipe;
 struct Handle {
     /// The thread that made the queue. Written once, before C has a pointer to the handle.
     thread: ThreadId,
-    /// None after a panic. The memory and the descriptors of the queue are leaked then.
+    /// `None` after a panic. The memory and the descriptors of the queue are leaked then.
     queue: Option<Queue>,
 }
 

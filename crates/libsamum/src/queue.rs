@@ -329,7 +329,7 @@ impl Queue {
             2 => Direction::Out,
             _ => return Err(libc::EINVAL),
         };
-        // io_uring reports a file as ready, and epoll does not take it.
+        // io_uring reports a file as ready, and epoll does not accept it.
         if let FileType::RegularFile | FileType::Directory = kind(fd.as_fd())? {
             return Err(libc::EPERM);
         }
@@ -503,7 +503,7 @@ impl Queue {
         Ok(call)
     }
 
-    /// Takes account of bytes that were written to a file: ranges of later calls may end behind them.
+    /// Takes account of bytes that were written to a file: ranges of later calls may end after them.
     fn grow(&mut self, call: u64, bytes: u64) {
         let Some(Growing { file, offset }) = self.growing.remove(&call) else { return };
         let object = key(Kind::Object, file).and_then(|key| self.objects.get_mut(key));

@@ -113,7 +113,7 @@ fn the_example_serves_cold_and_hot_files() {
             if round != 1 {
                 evict(site.join(name));
             }
-            // All requests at once, and then in turn on the same connections.
+            // All requests together, and then in turn on the same connections.
             for client in &mut clients {
                 client.send(request(&format!("GET /{name}"))).unwrap();
             }
@@ -289,7 +289,7 @@ fn a_binding_for_python_uses_the_header_as_it_is() {
 /// A program that ends soon has no time to wait until its peer has acknowledged what it was sent.
 #[test]
 fn nothing_of_an_uncached_file_stays_behind_when_the_queue_is_freed() {
-    // Of a send that is in flight when the queue goes, the peer's socket refers to so many bytes at most.
+    // If a send is in flight when the queue is freed, the peer's socket refers to at most this many of its bytes.
     const IN_SOCKET: u64 = 1 << 20;
     // The kernel keeps pages that a processor has just filled: one now and then, and never many.
     const IN_USE: u64 = 256 << 10;

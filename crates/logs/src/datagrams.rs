@@ -1,9 +1,10 @@
 //! Lines as messages to a daemon on this machine: of syslog, or the journal of systemd.
 //!
 //! A worker sends each message itself and never waits: the socket is told not to (`MSG_DONTWAIT`). The queue of such a
-//! socket has few places (`net.unix.max_dgram_qlen`), so messages that it does not take wait in memory for a while. When
-//! too many wait, further ones are dropped and counted. A daemon that is started anew has another socket at the path. The
-//! worker then connects again, at most once a second: such sockets are in `/dev` or `/run`, which are in memory.
+//! socket has few places (`net.unix.max_dgram_qlen`), so messages that it does not accept wait in memory for a while.
+//! When too many wait, further ones are dropped and counted. A daemon that is started anew has another socket at the
+//! path. The worker then connects again, at most once a second: such sockets are in `/dev` or `/run`, which are in
+//! memory.
 //!
 //! Reading list: RFC 3164 §4, syslog(3), `systemd.journal-fields(7)`, "Native Journal Protocol" of systemd.
 
@@ -208,7 +209,7 @@ impl Datagrams {
     }
 }
 
-/// Returns true if the socket may take the message later: its queue is full.
+/// Returns true if the socket may accept the message later: its queue is full.
 fn may_take_later(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::NOBUFS | Errno::INTR)
 }

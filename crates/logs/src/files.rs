@@ -17,7 +17,7 @@ use config::{Log, LogTarget};
 pub struct OpenLogs(Mutex<Vec<Log>>);
 
 impl OpenLogs {
-    /// Has these logs open.
+    /// Keeps these logs, which are open.
     pub const fn new(logs: Vec<Log>) -> Self {
         Self(Mutex::new(logs))
     }
@@ -27,7 +27,7 @@ impl OpenLogs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes the logs of the configuration that is served now.
+    /// Replaces the logs by those of the configuration that is served now.
     pub fn replace(&self, logs: Vec<Log>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = logs;
     }

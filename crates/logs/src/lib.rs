@@ -95,7 +95,7 @@ impl Logs {
         }
     }
 
-    /// Has the ids of requests made of these random bits.
+    /// Makes the ids of requests from these random bits.
     pub const fn set_seed(&mut self, seed: Seed) {
         self.seed = seed;
     }
@@ -173,7 +173,7 @@ impl Logs {
         self.look_after(*id.0, now);
     }
 
-    /// Takes the completion of a write to a log.
+    /// Handles the completion of a write to a log.
     pub fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let key = Key::from_bits(completion.token - self.token);
         // If the last write of a log was given up, the log may be closed.
@@ -199,7 +199,7 @@ impl Logs {
         None
     }
 
-    /// Plans the next look at a log, when its lines are due, and takes its messages.
+    /// Plans the next look at a log, when its lines are due, and collects its messages.
     fn look_after(&mut self, key: Key, now: Time) {
         let Some(open) = self.all.get_mut(key) else { return };
         if !open.is_waiting

@@ -51,7 +51,7 @@ pub(super) struct Clock {
 const COMMON_LEN: usize = 26;
 const SYSLOG_LEN: usize = 15;
 
-/// The fields of an entry in the journal, beside its message.
+/// The fields of an entry in the journal, in addition to its message.
 const JOURNAL: [(&[u8], Variable); 8] = [
     (b"SAMUM_SITE=", Variable::Site),
     (b"SAMUM_CLIENT=", Variable::Client),
@@ -95,7 +95,7 @@ impl Line<'_> {
         }
     }
 
-    /// Has the clock show the time of the request.
+    /// Sets the clock to the time of the request.
     fn turn(&self, clock: &mut Clock) {
         let second = self.record.unix_ms.div_euclid(1000);
         if clock.second != second {

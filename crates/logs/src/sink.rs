@@ -1,5 +1,5 @@
 //! Writes a log without blocking the worker. Lines are collected and written through the ring, and dropped if the log
-//! takes no more.
+//! accepts no more.
 
 use core::time::Duration;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::dropped_lines;
 
 /// Bytes that may wait to be written; at this limit lines are dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
-/// The number of waiting bytes from which on lines are written at once; fewer wait for at most [`DELAY_MAX`].
+/// If at least this many bytes of lines wait, they are written immediately. Fewer bytes wait for at most [`DELAY_MAX`].
 const BATCH_BYTES: usize = 32 * 1024;
 const DELAY_MAX: Duration = Duration::from_millis(250);
 /// Bytes in one write to a pipe: the kernel does not interleave smaller writes of several workers (`PIPE_BUF`,
@@ -37,7 +37,7 @@ pub struct Sink {
     waiting: Vec<u8>,
     /// The time at which the oldest waiting line was added.
     since: Option<Time>,
-    /// Some exactly while a write is in flight.
+    /// `Some` while a write is in flight.
     in_flight: Option<InFlight>,
     retry_at: Option<Time>,
     dropped: u64,
@@ -98,7 +98,7 @@ impl Sink {
         }
     }
 
-    /// Writes to another file from the next complete line on. A pipe that takes nothing more is not waited for.
+    /// Writes to another file from the next complete line on. A pipe that accepts nothing more is not waited for.
     pub fn replace(&mut self, fd: Fd, now: Time) {
         let may_hang = self.fd.as_ref().is_some_and(|before| is_other_pipe(before, &fd));
         let deadline = may_hang.then(|| now + LAST_WRITE_MAX);
@@ -164,7 +164,7 @@ impl Sink {
         }
     }
 
-    /// Drops the lines of the write in flight, and takes the next file.
+    /// Drops the lines of the write in flight, and goes on with the next file.
     fn give_up(&mut self, ring: &mut Ring) {
         let Some(InFlight { key, lines, is_whole }) = self.in_flight.take() else { return };
         // With epoll the write may go on for ever in a helper thread; `written` ignores its end.
@@ -210,7 +210,7 @@ impl Sink {
         self.in_flight = Some(InFlight { key, lines, is_whole });
     }
 
-    /// Takes the completion of a write.
+    /// Handles the completion of a write.
     pub fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let Some(InFlight { lines, .. }) =
             self.in_flight.take_if(|write| write.key == completion.key)
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(rest, "second\nthird\n");
     }
 
-    /// A disk that is full takes a part of a line, and refuses the rest.
+    /// A disk that is full accepts a part of a line, and refuses the rest.
     #[test]
     fn a_line_whose_rest_is_lost_does_not_take_the_next_one_with_it() {
         use std::io::{Read as _, Seek as _, SeekFrom};

@@ -20,7 +20,7 @@ pub struct Layout {
     size: u64,
     index: Vec<Range<u64>>,
     /// Bytes over time, in ascending order of offsets; time never goes back. Between two points bytes and time grow
-    /// linearly. In front of the first point and behind the last there is no media. Either empty, or at least two
+    /// linearly. In front of the first point and after the last there is no media. Either empty, or at least two
     /// points with different times.
     points: Vec<Point>,
 }
@@ -65,7 +65,7 @@ impl Layout {
     }
 
     /// The number of bytes from `offset` that a player uses in `ms`, at the rate of the media there. Bytes in front
-    /// of the media take no time, so they count in full. Bytes behind the media count only if `offset` is among
+    /// of the media take no time, so they count in full. Bytes after the media count only if `offset` is among
     /// them. The window ends at the end of the file. `None` if the container does not have the rate.
     #[must_use]
     pub fn window(&self, offset: u64, ms: u64) -> Option<u64> {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn windows_follow_the_rate_at_their_place() {
-        // 1 kB/s for 10 s, then 9 kB/s for 10 s; index in front and behind.
+        // 1 kB/s for 10 s, then 9 kB/s for 10 s; index in front and after.
         let film =
             layout(102_000, 20_000, &[(1000, 0), (11_000, 10_000)], &[50..1000, 101_000..102_000]);
         assert_eq!(film.bytes_per_second(), Some(5000));

@@ -3,7 +3,7 @@
 //! With the layout, a server reads ahead a few seconds of a film instead of a fixed number of bytes. So the server
 //! reads little in vain when a player leaves. The containers are MP4, also fragmented, and Matroska with WebM.
 //!
-//! A [`Probe`] asks for bytes of the file, and takes them. The probe ends with a [`Layout`], or with nothing if it
+//! A [`Probe`] asks for bytes of the file, and receives them. The probe ends with a [`Layout`], or with nothing if it
 //! does not know the container. Most files need one to four reads. The probe is no validator and no demultiplexer:
 //! it does not look at samples. Parts that the probe does not understand make the layout less exact; such an error
 //! costs at most one window.

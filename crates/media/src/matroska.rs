@@ -31,7 +31,7 @@ mod name {
     pub(super) const CUE_CLUSTER_POSITION: u32 = 0xf1;
 }
 
-/// The parser. In turns, the parser asks for a range and takes the bytes of the range.
+/// The parser. In turns, the parser asks for a range and receives the bytes of the range.
 #[derive(Debug)]
 pub(crate) struct Matroska {
     size: u64,
@@ -93,7 +93,7 @@ impl Matroska {
         }
     }
 
-    /// Takes the bytes that it needs.
+    /// Parses the bytes that it has asked for.
     pub(crate) fn handle(&mut self, bytes: &[u8]) {
         self.step = match core::mem::replace(&mut self.step, Step::Done) {
             Step::Header(at) => self.handle_header(at, bytes),
@@ -107,7 +107,7 @@ impl Matroska {
             }
             Step::Table { kind: Table::Cues, body } => {
                 self.cues(bytes);
-                // `Cues` behind the media are read last, when everything else is known.
+                // `Cues` after the media are read last, when everything else is known.
                 if self.found.has_media_start() { Step::Done } else { self.next_element(body.end) }
             }
             Step::Done => Step::Done,

@@ -1,4 +1,4 @@
-//! MP4: a sequence of boxes. `moov` has the tables of a whole film, in front of the media or behind them. A
+//! MP4: a sequence of boxes. `moov` has the tables of a whole film, in front of the media or after them. A
 //! fragmented film has one `moof` for each fragment; `sidx` in front or `mfra` at the end has the positions of the
 //! fragments.
 
@@ -24,7 +24,7 @@ const MOOV_START_BYTES: u64 = 4096;
 const FIRST: [&[u8; 4]; 9] =
     [b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"mdat", b"free", b"skip", b"wide"];
 
-/// The parser. In turns, the parser asks for a range and takes the bytes of the range.
+/// The parser. In turns, the parser asks for a range and receives the bytes of the range.
 #[derive(Debug)]
 pub(crate) struct Mp4 {
     size: u64,
@@ -80,7 +80,7 @@ impl Mp4 {
         }
     }
 
-    /// Takes the bytes that it needs.
+    /// Parses the bytes that it has asked for.
     pub(crate) fn handle(&mut self, bytes: &[u8]) {
         self.step = match core::mem::replace(&mut self.step, Step::Done) {
             Step::Header(at) => self.handle_header(at, bytes),

@@ -105,8 +105,8 @@ fn layout_is_right(name: &str, file: &[u8], layout: &Layout) {
     assert!((SECONDS..=SECONDS + 3).contains(&steps), "{name}: {steps} steps");
 }
 
-/// A film with so many pictures that samum does not read their whole table. It still knows the duration, the place of the
-/// `moov` and the mean rate.
+/// A film with so many pictures that samum does not read their whole table. It still knows the duration, the place of
+/// the `moov` and the mean rate.
 #[test]
 fn of_a_film_with_a_large_moov_the_mean_rate_is_known() {
     let dir = Tree::new();

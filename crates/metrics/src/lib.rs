@@ -297,7 +297,7 @@ impl Metrics {
                 sum.time += stats.time;
                 sum.bytes += stats.bytes;
                 sum.waiting += stats.waiting;
-                // Each worker has learned it from its own reads, beside those of the others.
+                // Each worker has learned it from its own reads, in addition to the reads of the others.
                 sum.rate = sum.rate.max(stats.rate);
             }
             for (device, calls) in lock(&worker.unanswered).iter() {
@@ -346,7 +346,7 @@ impl Meters {
         &self.metrics
     }
 
-    /// Takes the names of the sites of a new configuration; returns their labels, in the same order.
+    /// Adds the names of the sites of a new configuration; returns their labels, in the same order.
     pub fn configure<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) -> Vec<SiteLabel> {
         self.has_stale = true;
         self.sites.configure(names)

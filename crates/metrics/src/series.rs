@@ -88,7 +88,7 @@ struct Site {
 }
 
 impl Sites {
-    /// Takes the names of the sites of a new configuration; returns their labels. A site that was configured
+    /// Adds the names of the sites of a new configuration; returns their labels. A site that was configured
     /// before keeps its series; the series of other sites are dropped.
     pub(super) fn configure<'a>(
         &mut self,

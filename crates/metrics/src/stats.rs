@@ -92,7 +92,7 @@ stats! {
     connections_reading: u64,
     /// Connections that wait for an answer or a disk.
     connections_waiting: u64,
-    /// Connections with bytes for their client, which has to take earlier ones first.
+    /// Connections with bytes for their client, which has to receive earlier ones first.
     connections_writing: u64,
     /// Connections that carry bytes of another protocol.
     connections_tunnels: u64,

@@ -1,5 +1,5 @@
 //! Sends back all received bytes: `echo_server INTERFACE ADDRESS:PORT`. If the address is the kernel's, the server
-//! takes only the port.
+//! uses only the port.
 
 use std::collections::HashMap;
 

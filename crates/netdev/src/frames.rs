@@ -33,10 +33,10 @@ pub struct Options {
     pub interface: String,
     /// The path of the frames.
     pub frames: Frames,
-    /// The services whose frames the stack takes, at most [`SERVICES_MAX`]. All other frames go to the kernel. A
-    /// TAP device ignores this list, because the stack takes all of its frames.
+    /// The services whose frames the stack gets, at most [`SERVICES_MAX`]. All other frames go to the kernel. A
+    /// TAP device ignores this list, because the stack gets all of its frames.
     pub services: Vec<Service>,
-    /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]. The stack takes all frames to these
+    /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]. The stack gets all frames to these
     /// addresses, with ARP and neighbour discovery. An address that the kernel has on any interface is an error.
     pub own_addresses: Vec<IpAddr>,
 }

@@ -20,7 +20,7 @@ use crate::vnet;
 /// The number of frames in a batch.
 const BATCH_FRAMES: usize = 64;
 /// Frames up to this length, also frames that the kernel cuts, are copied and leave with the batch. Larger frames
-/// leave at once. Each single call sends an interrupt to the receiving processor, which costs more than a copy of 8
+/// leave together. Each single call sends an interrupt to the receiving processor, which costs more than a copy of 8
 /// KiB: a response of 8 KiB costs 5.8 us in a batch instead of 9.1. For 64 KiB both costs are the same.
 const COPY_BYTES_MAX: usize = 16 * 1024;
 /// The kernel's memory for frames that have not left.
@@ -33,7 +33,7 @@ pub(crate) struct Socket {
     batch: Batch,
 }
 
-/// Frames that leave together. Each frame is behind its virtio-net header.
+/// Frames that leave together. Each frame follows its virtio-net header.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -145,7 +145,7 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    /// Sends as many frames as the kernel takes, at least one. Returns their number.
+    /// Sends as many frames as the kernel accepts, at least one. Returns their number.
     fn send(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         let mut start = self.sent.checked_sub(1).map_or(0, |last| self.ends[last]);
         let mut slices = Vec::with_capacity(BATCH_FRAMES);

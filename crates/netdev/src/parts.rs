@@ -1,4 +1,4 @@
-//! The parts of a frame as the kernel takes them.
+//! The parts of a frame as the kernel accepts them.
 
 use std::io::IoSlice;
 

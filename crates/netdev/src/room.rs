@@ -20,13 +20,13 @@ pub enum Wait {
 
 /// The room of a device over time.
 ///
-/// A descriptor can be writable while the device takes no frame. AF_XDP reports room in the ring of frames, but
+/// A descriptor can be writable while the device accepts no frame. AF_XDP reports room in the ring of frames, but
 /// memory for frames or for the kernel's copies may be short. A wait for the descriptor would then be a busy loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
     /// The number of refused frames at the last look at the device.
     refused: u64,
-    /// Some exactly if the device was full, and has since reported room: the number of frames sent before.
+    /// `Some` if the device was full, and has since reported room: the number of frames sent before.
     reported: Option<u64>,
 }
 

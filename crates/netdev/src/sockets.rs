@@ -99,7 +99,7 @@ impl Sockets {
         self.xdp.receive()
     }
 
-    /// Sends a frame behind the earlier frames of the same flow.
+    /// Sends a frame after the earlier frames of the same flow.
     ///
     /// Order between flows does not matter. So a large frame does not wait for a system call that sends small
     /// frames of other flows.

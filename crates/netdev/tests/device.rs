@@ -285,7 +285,7 @@ fn frames_may_have_a_vlan_tag() {
         let mut server = queues.remove(0).start();
         let mut queues = net.client.enter(|| netdev::open(&client).unwrap().queues);
         let mut client = queues.remove(0).start();
-        // The stack knows no other tag, so the kernel takes frames with other tags.
+        // The stack knows no other tag, so the kernel accepts frames with other tags.
         let other = &[0x88, 0xa8, 0, 5];
         let frame = datagram(server.mac(), client.mac(), other, [10, 9, 0, 2], [10, 9, 0, 1]);
         emit(&mut client, &frame);

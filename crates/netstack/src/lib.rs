@@ -8,10 +8,10 @@
 //! # Use
 //!
 //! - A [`Config`] names the addresses and ports that are served, and all limits.
-//! - A [`Stack`] takes frames and the time, and reports events to an [`Application`]. The application acts
+//! - A [`Stack`] receives frames and the time, and reports events to an [`Application`]. The application acts
 //!   afterwards: [`drain`](Stack::drain), [`shutdown`](Stack::shutdown), [`close`](Stack::close). A
 //!   [`flush`](Stack::flush) ends each batch.
-//! - A [`Transmit`] takes the frames that leave. The crate `netdev` has one for interfaces of Linux, and a loop that
+//! - A [`Transmit`] accepts the frames that leave. The crate `netdev` has one for interfaces of Linux, and a loop that
 //!   runs an application on it; [`sim`] has a simulated one.
 //!
 //! # Example

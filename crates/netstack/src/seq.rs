@@ -19,7 +19,7 @@ impl SeqNumber {
         (self.0.wrapping_sub(other.0).cast_signed()) < 0
     }
 
-    /// True if `self` is behind `other`, by less than 2³¹.
+    /// True if `self` is after `other`, by less than 2³¹.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         other.is_before(self)

@@ -17,7 +17,7 @@ pub struct Key {
 
 /// Bits of an index in [`Key::to_bits`], as in `ring::Slab`.
 const INDEX_BITS: u32 = 24;
-/// The maximum number of values at once.
+/// The maximum number of values at the same time.
 pub const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
 /// The link of the last slot in a list.
 pub(crate) const NONE: u32 = u32::MAX;

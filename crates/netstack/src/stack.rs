@@ -9,7 +9,7 @@
 //! stack grows to a million connections without a pause. A connection that moves data borrows the memory for it from a
 //! list of spares, and gives it back when nothing is in flight. At the maximum of connections, a new one replaces a
 //! connection that was closed in order but not yet ended by its peer. A close without a complete shutdown sends a
-//! reset, so that no peer takes a part of the stream for the whole.
+//! reset, so that no peer mistakes a part of the stream for the whole.
 
 mod connections;
 mod opening;
@@ -87,7 +87,7 @@ pub struct Status {
     pub endpoints: Endpoints,
     /// The state.
     pub state: TcpState,
-    /// Some exactly if data is in flight.
+    /// `Some` if data is in flight.
     pub flight: Option<tcp::Status>,
 }
 
@@ -372,7 +372,7 @@ impl Stack {
         self.connections.get(key_of(id)).map_or(0, |place| place.connection.window())
     }
 
-    /// Ends this side: the peer sees the end of the stream behind all promised bytes. Drain afterwards.
+    /// Ends this side: the peer sees the end of the stream after all promised bytes. Drain afterwards.
     pub fn shutdown(&mut self, id: ConnectionId) {
         if let Some(place) = self.connections.get_mut(key_of(id)) {
             place.connection.shutdown();

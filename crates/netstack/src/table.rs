@@ -25,7 +25,7 @@ pub(crate) struct Table {
     len: u32,
 }
 
-/// The number of chains whose memory is allocated at once.
+/// The number of chains whose memory is allocated together.
 const PAGE: usize = 1024;
 const CHAINS_MIN: u32 = 1024;
 

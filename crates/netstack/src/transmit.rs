@@ -7,7 +7,7 @@ pub struct Frame<'a> {
     pub head: &'a [u8],
     /// The payload. None of the parts is empty.
     pub parts: &'a [&'a [u8]],
-    /// Some exactly if the payload is longer than one segment. The interface cuts it; each segment except the last
+    /// `Some` if the payload is longer than one segment. The interface cuts it; each segment except the last
     /// has this payload (`gso_size` of Linux).
     pub segment_bytes: Option<u16>,
     /// The checksum that the interface has to fill in; `None` if all checksums are complete.
@@ -20,7 +20,7 @@ pub struct Frame<'a> {
 pub struct Checksum {
     /// The offset in the frame at which the sum begins: the transport's header.
     pub start: u16,
-    /// The position of the field behind `start`.
+    /// The position of the field after `start`.
     pub offset: u16,
 }
 

@@ -64,7 +64,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const CONNECTIONS: u16 = 10;
 const REQUEST: &[u8] = &[b'r'; 100];
-/// Frames on their way at once.
+/// Frames on their way at the same time.
 const FRAMES_MAX: usize = 4096;
 const FRAME_BYTES_MAX: usize = 70_000;
 
@@ -74,7 +74,7 @@ struct Cable {
     free: Vec<Vec<u8>>,
     frames: VecDeque<Vec<u8>>,
     sent: u64,
-    /// Every so many frames with data one is lost; 0 for none.
+    /// One in this many frames with data is lost; 0 for none.
     loses_each: u64,
 }
 
@@ -83,7 +83,7 @@ impl Cable {
         let bytes = if cut_bytes_max == 0 { 1514 } else { FRAME_BYTES_MAX };
         let count = if cut_bytes_max == 0 { FRAMES_MAX } else { 128 };
         Self {
-            // Large frames are not cut here: the peer takes each for one large segment.
+            // Large frames are not cut here: to the peer each is one large segment.
             limits: Limits { mtu: 1500, cut_bytes_max, fills_checksums: cut_bytes_max > 0 },
             free: (0..count).map(|_| Vec::with_capacity(bytes)).collect(),
             frames: VecDeque::with_capacity(count),

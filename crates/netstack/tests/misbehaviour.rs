@@ -27,7 +27,7 @@ enum Manner {
     RunsAhead,
     /// Sends each acknowledgement three times.
     Repeats,
-    /// Reports segments behind a hole and drops every second one of them afterwards.
+    /// Reports segments after a hole and drops every second one of them afterwards.
     TakesBack,
 }
 
@@ -38,7 +38,7 @@ struct Peer {
     iss: u32,
     /// Bytes that have come without a gap.
     received: u64,
-    /// The begin and the end of what has come behind a gap.
+    /// The begin and the end of what has come after a gap.
     held: BTreeMap<u64, u64>,
     /// The same with what was taken back: what the sender is told.
     told: BTreeMap<u64, u64>,

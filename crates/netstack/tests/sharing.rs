@@ -1,4 +1,4 @@
-//! The algorithms of congestion control beside each other and alone, in the simulated network: what they get, what others are
+//! The algorithms of congestion control together and alone, in the simulated network: what they get, what others are
 //! left, how long the queue is, what is lost. The table is a file, so that a change shows in review.
 //! `SAMUM_WRITE=1 cargo test -p samum-netstack --test all sharing` writes it.
 
@@ -200,7 +200,7 @@ fn responses(algorithm: Algorithm, down: Conditions, up: Conditions) -> [u32; 3]
     [first, all[25], all[49]]
 }
 
-/// A rate in Mbit/s with a queue of so many bytes, half of a round trip away.
+/// A rate in Mbit/s with a queue of this many bytes, half of a round trip away.
 fn link(mbits: u64, rtt_ms: u64, queue_bytes: usize) -> Conditions {
     Conditions {
         rate: Some(mbits * 125_000),

@@ -3,7 +3,7 @@
 //! A server sends in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
 //! are *promised* in the order in which they must leave, and *filled* in the order in which they
 //! arrive. A byte can be *sent* only if all bytes in front of it have been filled. No thread waits:
-//! the fill that closes the first gap makes everything behind it ready. The idea is FreeBSD's
+//! the fill that closes the first gap makes everything after it ready. The idea is FreeBSD's
 //! non-blocking `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io` in `sys/kern/kern_sendfile.c`
 //! explains it), where a socket buffer may hold `M_NOTREADY` mbufs.
 //!
@@ -87,7 +87,7 @@ pub trait Payload {
 
     /// True if the memory may be written again once its last owner is dropped. A transport may refer to
     /// the memory instead of copying it. Such a transport [releases](OutQ::mark_released) a reusable
-    /// payload only when it no longer refers to the memory, and any other payload at once.
+    /// payload only when it no longer refers to the memory, and any other payload immediately.
     fn is_reusable(&self) -> bool {
         true
     }
@@ -190,7 +190,7 @@ pub struct Chunk<'a, P> {
     pub at: u64,
     /// The payload that holds the bytes.
     pub payload: &'a P,
-    /// The range within the payload; never empty. The range starts behind 0 when the front was sent
+    /// The range within the payload; never empty. The range starts after 0 when the front was sent
     /// before. The range ends before the payload when the rest was retracted, can never be sent, or
     /// has not been sent.
     pub range: Range<u64>,
@@ -246,7 +246,7 @@ pub enum State {
 /// by [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds another queue
 /// has no transport; [`take_ready`](Self::take_ready) moves its payloads.
 ///
-/// A failure is final: the failed byte and all behind it will never be ready, whatever is filled
+/// A failure is final: the failed byte and all after it will never be ready, whatever is filled
 /// later. The bytes in front of the failed byte can still be sent; then [`state`](Self::state) is
 /// [`State::Failed`]. A producer that does not know its length promises only bytes that it has.
 /// When such a producer fails, there may be no gap, so it calls [`abort`](Self::abort) to end the
@@ -280,7 +280,7 @@ pub struct OutQ<P> {
 struct Segment<P> {
     /// Position of the first byte.
     at: u64,
-    /// Some exactly when the segment is filled. The payload begins with the byte at `at`. The
+    /// `Some` when the segment is filled. The payload begins with the byte at `at`. The
     /// payload may be longer than the segment; the excess is never sent.
     payload: Option<P>,
 }
@@ -339,7 +339,7 @@ impl<P: Payload> OutQ<P> {
     /// Fills promised bytes from `at` on: all of a gap, or any part of one. An empty payload is
     /// dropped.
     ///
-    /// Bytes behind a failure are dropped silently, because their reads may have been in flight at
+    /// Bytes after a failure are dropped silently, because their reads may have been in flight at
     /// the failure. If a payload reaches across the failed position, its front is kept.
     ///
     /// # Panics
@@ -390,7 +390,7 @@ impl<P: Payload> OutQ<P> {
     /// memory that is needed elsewhere.
     ///
     /// The payload is dropped unless it also holds bytes in front of `at` that have not been
-    /// released. Retracting bytes behind a failure does nothing: the failure has dropped them.
+    /// released. Retracting bytes after a failure does nothing: the failure has dropped them.
     ///
     /// # Panics
     ///
@@ -505,7 +505,7 @@ impl<P: Payload> OutQ<P> {
     }
 
     /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
-    /// None when nothing is ready or `max` is 0. The bytes of the payload count as sent and
+    /// `None` when nothing is ready or `max` is 0. The bytes of the payload count as sent and
     /// released. The caller moves the payload into another queue, whose transport sends it.
     ///
     /// # Panics
@@ -584,7 +584,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// When the byte at `from` has been released, or `from` is behind [`sent`](Self::sent).
+    /// When the byte at `from` has been released, or `from` is after [`sent`](Self::sent).
     #[track_caller]
     pub fn in_flight(&self, from: u64) -> impl Iterator<Item = Chunk<'_, P>> {
         assert!(from >= self.released, "outq: the byte at {from} has been released");
@@ -623,14 +623,14 @@ impl<P: Payload> OutQ<P> {
         self.sent == self.promised && self.failed_at == NEVER
     }
 
-    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; None when no missing
+    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; `None` when no missing
     /// byte may still come. The gap begins at [`ready`](Self::ready) and may span several promises.
     pub fn first_gap(&self) -> Option<Range<u64>> {
         let is_missing = self.ready < self.reachable();
         is_missing.then(|| self.ready..self.end_of(self.segment_at(self.ready)))
     }
 
-    /// The position from which no byte will ever be sent; None before a failure. After an
+    /// The position from which no byte will ever be sent; `None` before a failure. After an
     /// [abort](Self::abort) it may be [`promised`](Self::promised).
     pub fn failed_at(&self) -> Option<u64> {
         (self.failed_at != NEVER).then_some(self.failed_at)
@@ -647,22 +647,22 @@ impl<P: Payload> OutQ<P> {
         self.weight
     }
 
-    /// The position up to which the transport no longer refers to the stream.
+    /// The transport no longer refers to the stream before this position.
     pub const fn released(&self) -> u64 {
         self.released
     }
 
-    /// The position up to which the transport has taken the stream: the next byte to send.
+    /// The transport has accepted the stream before this position: the next byte to send.
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The position up to which every byte is filled.
+    /// Every byte before this position is filled.
     pub const fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// The position up to which bytes are queued, filled or not. The next promise begins there.
+    /// Bytes before this position are queued, filled or not. The next promise begins there.
     pub const fn promised(&self) -> u64 {
         self.promised
     }
@@ -748,7 +748,7 @@ impl<P: Payload> OutQ<P> {
         self.segments.partition_point(|segment| segment.at <= at) - 1
     }
 
-    /// Position behind the last byte of a segment.
+    /// Position after the last byte of a segment.
     fn end_of(&self, index: usize) -> u64 {
         self.segments.get(index + 1).map_or_else(|| self.reachable(), |next| next.at)
     }

@@ -16,13 +16,13 @@ pub enum Operation {
     Promise(u16),
     /// The next `n` bytes are in memory.
     Push(u16),
-    /// Some missing bytes come, also bytes behind or across a failure.
+    /// Some missing bytes come, also bytes after or across a failure.
     Fill(u16, u16),
-    /// A missing byte will never come; the byte may be behind a failure.
+    /// A missing byte will never come; the byte may be after a failure.
     Fail(u16),
-    /// Filled bytes vanish before they could be sent; the bytes may be behind a failure.
+    /// Filled bytes vanish before they could be sent; the bytes may be after a failure.
     Retract(u16),
-    /// The transport takes ready bytes.
+    /// The transport sends ready bytes.
     Send(u16),
     /// The transport releases sent bytes.
     Release(u16),
@@ -73,7 +73,7 @@ struct Cell {
 /// The naive queue. Everything that is not stored is computed anew for each call.
 #[derive(Debug, Default)]
 struct Model {
-    /// All promised bytes from position 0 on; None is a gap. Never filled from `failed_at` on.
+    /// All promised bytes from position 0 on; `None` is a gap. Never filled from `failed_at` on.
     cells: Vec<Option<Cell>>,
     sent: usize,
     released: usize,

@@ -59,7 +59,7 @@ fn waiting_behind_abc() -> OutQ<Bytes> {
     queue
 }
 
-/// "abc" is ready, 3..6 a gap, "ghi" filled, 9 has failed, and 10 was promised behind it.
+/// "abc" is ready, 3..6 a gap, "ghi" filled, 9 has failed, and 10 was promised after it.
 fn failed_at_9() -> OutQ<Bytes> {
     let mut queue = holding_abc();
     queue.promise(3);
@@ -720,7 +720,7 @@ proptest! {
         }
     }
 
-    /// Whatever is tried behind a failure, no byte at or behind it is ever offered to the
+    /// Whatever is tried after a failure, no byte at or after it is ever offered to the
     /// transport.
     #[test]
     fn no_byte_behind_a_failure_is_ever_ready(
@@ -737,7 +737,7 @@ proptest! {
         let promised = queue.promised();
         let mut filled = vec![false; usize::try_from(promised).unwrap()];
         for at in fills.into_iter().map(|at| at % promised).chain(0..failed_at) {
-            // Once for each byte in front of the failure, as often as they like behind it.
+            // Once for each byte in front of the failure, as often as they like after it.
             let filled = &mut filled[usize::try_from(at).unwrap()];
             if !*filled || at >= failed_at {
                 queue.fill(at, b"x");

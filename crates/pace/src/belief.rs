@@ -12,7 +12,7 @@ use core::time::Duration;
 /// than a thousandth of the CPU.
 const LOOK: Duration = Duration::from_secs(10);
 /// A confirmation, or a check of a mapping, is believed for this time: a file that is sent 1,000 times a second is
-/// confirmed at every fifth send. Reclaim does not take a page that was touched since then.
+/// confirmed at every fifth send. Reclaim does not evict a page that was touched since then.
 const CONFIRMATION: Duration = Duration::from_millis(5);
 /// A check that nothing can confirm is believed for this time. At one copy in 50 ms, a file that is sent all the
 /// time costs less than a thousandth of the CPU for each block.

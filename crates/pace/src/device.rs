@@ -15,9 +15,9 @@ pub struct Constants {
     /// client that waits for a disk does not notice. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
-    /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through at once
-    /// (`throtl_slice` in block/blk-throttle.c), so in the first round the device seems three times as fast as it is.
-    /// In a much shorter round it would seem as fast as memory.
+    /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through without a pause (`throtl_slice`
+    /// in block/blk-throttle.c), so in the first round the device seems three times as fast as it is. In a much shorter
+    /// round it would seem as fast as memory.
     pub round: Duration,
     /// The minimum reads of a round, for devices that need more than 100 ms for them.
     pub reads: u64,
@@ -110,7 +110,7 @@ pub struct Pace {
     now: Duration,
     round: Round,
     best: Best,
-    /// The windows beside the best that are still to be tried, and the direction of the last trial.
+    /// The windows next to the best that are still to be tried, and the direction of the last trial.
     trials: u8,
     upwards: bool,
     /// True while streams are spaced.
@@ -250,7 +250,7 @@ impl Pace {
         } else if self.is_proof() {
             self.harmless = self.harmless_at(self.round.rate());
             self.fast = 1;
-            // Not yet `window_ahead`: a limit lets the bytes of a proof through at once.
+            // Not yet `window_ahead`: a limit lets the bytes of a proof through without a pause.
             self.window = self.window.max(self.harmless);
         }
     }
@@ -315,7 +315,7 @@ impl Pace {
         }
     }
 
-    /// The best window, or a window beside it while one is still to be tried.
+    /// The best window, or a window next to it while one is still to be tried.
     fn next_window(&mut self) -> u64 {
         if self.trials == 0 {
             return self.best.window;

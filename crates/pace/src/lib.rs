@@ -1,9 +1,9 @@
-//! The pace of a device: the size of its reads, their number at once, and the time for which their pages are
+//! The pace of a device: the size of its reads, their number at a time, and the time for which their pages are
 //! believed to be resident.
 //!
 //! All readers of files use this model, but each worker and each program has a model of its own for each device
-//! (`st_dev`): a [`Pace`]. The model is pure. It takes the times at which each read begins and ends, and decides from
-//! three sums.
+//! (`st_dev`): a [`Pace`]. The model is pure. It receives the times at which each read begins and ends, and decides
+//! from three sums.
 //!
 //! **What is measured.** A device is a server with a queue. While reads are in flight it is *busy*. A *round* has at
 //! least 50 ms of busy time and 8 reads. Its three sums are: the busy time, the bytes read, and the bytes in flight
@@ -54,10 +54,11 @@
 //!
 //! In these simulations two parts of the model look harmful: without the harmless window, or without readahead, 99 of
 //! 100 small reads end sooner on average. Both parts are for fast disks, and save processor time, which the simulation
-//! does not count. On a real disk, 200 cold files at once came with 3,150 MB/s, and cost 176 ms of CPU per GiB. Without
-//! readahead the figures were 2,240 MB/s and 360 ms, without the harmless window 1,600 MB/s and 437 ms. Behind a limit
-//! of 64 MiB/s, 99 of 100 small files came within 0.9 ms. Without readahead or without the harmless window, they came
-//! within 1.1 ms. (`samum-bench league disk mixed`, 5 and 3 rounds, twice with the same outcome; not kept.)
+//! does not count. On a real disk, 200 cold files at the same time came with 3,150 MB/s, and cost 176 ms of CPU per
+//! GiB. Without readahead the figures were 2,240 MB/s and 360 ms, without the harmless window 1,600 MB/s and 437 ms.
+//! Behind a limit of 64 MiB/s, 99 of 100 small files came within 0.9 ms. Without readahead or without the harmless
+//! window, they came within 1.1 ms. (`samum-bench league disk mixed`, 5 and 3 rounds, twice with the same outcome; not
+//! kept.)
 //!
 //! **What it does not know.** Models of the same device do not know of each other. If one of two models on a full
 //! device doubles its window, its own rate rises by a third and its latency by half, so its power falls. With four

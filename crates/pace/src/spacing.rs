@@ -195,7 +195,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const CHUNK: u64 = 256 * 1024;
 
-    /// Lets a device serve 10 chunks at the beginning of each slice of 100 ms, two at once, for `slices` slices.
+    /// Lets a device serve 10 chunks at the beginning of each slice of 100 ms, two at a time, for `slices` slices.
     fn serve(spacing: &mut Spacing, now: &mut Duration, slices: u32, others: bool) {
         for _ in 0..slices {
             if others {

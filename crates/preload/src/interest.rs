@@ -11,8 +11,8 @@
 //!
 //! A one-shot registration that the kernel does not have cannot fire: not for another event, not because it
 //! had not fired yet, and not when the peer resets (the kernel reports `EPOLLERR` and `EPOLLHUP` unasked). If the
-//! registration fired, the program would take it for disarmed, and the end of the deferral would arm it once more.
-//! Registrations with `EPOLLEXCLUSIVE` cannot be changed: a socket with such a registration is never deferred.
+//! registration fired, the program would believe that it is disarmed, and the end of the deferral would arm it once
+//! more. Registrations with `EPOLLEXCLUSIVE` cannot be changed: a socket with such a registration is never deferred.
 //!
 //! Level-triggered interest of a deferred socket loses `EPOLLOUT` until the read has ended. Edge-triggered interest is
 //! armed again by `EPOLL_CTL_MOD`. One-shot interest that the program arms meanwhile is removed from the kernel and

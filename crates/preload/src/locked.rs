@@ -10,7 +10,7 @@ use core::ffi::c_int;
 
 use crate::sys::FileId;
 
-/// The most descriptors that lock files at once. With more, all files count as locked from then on.
+/// The most descriptors that lock files at the same time. With more, all files count as locked from then on.
 const LOCKS_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug)]

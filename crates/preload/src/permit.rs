@@ -86,7 +86,7 @@ pub(crate) fn find() -> Result<(), &'static str> {
     // The last word is the call that a child has reached.
     let (results, reached) = (&shared.words()[..CALLS.len()], &shared.words()[CALLS.len()]);
     let mut first = 0;
-    // Each pass ends the loop, or goes on behind the call that killed the child.
+    // Each pass ends the loop, or goes on after the call that killed the child.
     while first < CALLS.len() {
         let try_all = || {
             for (index, call) in CALLS.iter().enumerate().skip(first) {

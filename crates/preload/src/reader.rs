@@ -10,7 +10,7 @@
 //! kernel's readahead a reader first asks for the whole chunk (`POSIX_FADV_WILLNEED`), because `sendfile` reads 64 KiB at
 //! a time. The pace is learned from reads that slept (`ru_nvcsw`).
 //!
-//! With these pauses, small files of nginx beside eight downloads at 64 MiB/s took 1.2 ms (99th percentile) instead of
+//! With these pauses, small files of nginx during eight downloads at 64 MiB/s took 1.2 ms (99th percentile) instead of
 //! 72 (three rounds, not kept). lighttpd reads small files itself, so nothing changes there.
 //!
 //! The number of a device is its plain `st_dev`. To find the real disk, the library would have to read `mountinfo`

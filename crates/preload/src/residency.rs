@@ -34,8 +34,8 @@ const EXACT_BYTES: u64 = 16 * 1024;
 /// A stream follows the reader of the block before for this time.
 const FOLLOWING_MS: u64 = 1000;
 /// Where `cachestat` is refused, a block that a reader has read is believed for this time, and its first byte is
-/// touched. Reclaim takes the pages that were read first, so the page with that byte leaves memory first. A look
-/// would copy the block: with 200 downloads at once all bytes were copied, because they waited longer than
+/// touched. Reclaim evicts the pages that were read first, so the page with that byte leaves memory first. A look
+/// would copy the block: with 200 downloads at the same time all bytes were copied, because they waited longer than
 /// [`pace::belief`] allows without a witness.
 const READ_ALONE: Duration = Duration::from_secs(2);
 /// The number of beliefs. A block overwrites another that has the same slot.
@@ -221,7 +221,7 @@ impl File {
             Some(until) if block_start < until => Some(true),
             Some(_) => self.has_all(block_start, block_end),
             None => {
-                // All of the range at once, because as a rule nothing is missing.
+                // All of the range in one call, because as a rule nothing is missing.
                 let end = self.end.next_multiple_of(BLOCK).min(self.file.size);
                 let complete = self.has_all(block_start, end)?;
                 self.complete_until = Some(if complete { end } else { 0 });
@@ -281,7 +281,7 @@ impl File {
         self.probe(offset, len)
     }
 
-    /// Says whether the file system tells what is in memory. The question is about a byte behind the end, so
+    /// Says whether the file system tells what is in memory. The question is about a byte after the end, so
     /// that no read begins.
     fn tells(&self) -> bool {
         sys::read_to_scratch(self.fd, self.file.size, 1, true) != Err(libc::EOPNOTSUPP)

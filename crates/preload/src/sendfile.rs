@@ -100,7 +100,7 @@ unsafe fn send(
             }
         };
         // Only a stream that does not block is given less than it can have: another output would wait for room
-        // in the next call, or take each piece for a message.
+        // in the next call, or mistake each piece for a message.
         let piece = if piece < rest && !deferral::waits_for_events(out) { rest } else { piece };
         deferral::cancel(out);
         // SAFETY: the caller's arguments, but for a smaller count.

@@ -3,7 +3,7 @@
 //! Pure: the caller reads the files, opens and closes descriptors, and makes the returned changes of interest.
 //!
 //! A *job* reads one file from some offset on, a block at a time. Sockets wait on the job's list, each for one byte
-//! of the file. When the job has passed the byte, its socket is resumed. The job prefetches a *window* behind the
+//! of the file. When the job has passed the byte, its socket is resumed. The job prefetches a *window* after the
 //! last byte that a socket waits for. The window grows while the file is read in order, so that the disk does not
 //! idle while the program sends.
 
@@ -26,7 +26,7 @@ pub(crate) const READERS_MAX: usize = 32;
 const JOBS_MAX: usize = 512;
 /// After no thread at all could be started, nothing is deferred for this time.
 const THREADLESS_US: u64 = 5_000_000;
-/// The most sockets that are resumed under the lock at once; then other threads may have it.
+/// The most sockets that are resumed in one step under the lock; then other threads may have it.
 pub(crate) const RESUMED_MAX: usize = 64;
 /// The largest window.
 const WINDOW_MAX: u64 = 4 * BLOCK;
@@ -81,7 +81,7 @@ enum Phase {
     Free,
     /// Waits for a reader.
     Pending,
-    /// Has a reader.
+    /// A reader works for it.
     Reading,
     /// Reads nothing more, so no socket may join.
     Ended,
@@ -111,7 +111,7 @@ struct Job {
     files: Files,
     /// The next byte to read.
     at: u64,
-    /// On a fast disk, the byte from which on other jobs may have the reader.
+    /// On a fast disk, other jobs may have the reader once this position is reached.
     yield_at: u64,
     /// The end of the bytes to read.
     end: u64,
@@ -628,7 +628,7 @@ impl LockedState {
         pace.end(chunk.len, brought, now);
     }
 
-    /// Puts a job that goes on behind others that wait for its disk, or if jobs pause, and says whether it did.
+    /// Queues a job that goes on if others wait for its disk, or if jobs pause. Returns true if the job was queued.
     pub(crate) fn gives_way(&mut self, index: usize) -> bool {
         let Job { file, at, yield_at, phase, .. } = self.jobs[index];
         let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;

@@ -485,9 +485,9 @@ pub(crate) fn advise(fd: c_int, readahead: Readahead) {
     unsafe { libc::posix_fadvise(fd, 0, 0, advice) };
 }
 
-/// Asks the kernel to begin to read a range, all of it at once. The call does not wait for the bytes. It may wait for
-/// metadata and for the disk's queue. This is only advice, so errors are ignored: what is missing is read when it
-/// is needed.
+/// Asks the kernel to begin to read a range, all of it in one request. The call does not wait for the bytes. It may
+/// wait for metadata and for the disk's queue. This is only advice, so errors are ignored: what is missing is read when
+/// it is needed.
 pub(crate) fn will_need(fd: c_int, offset: u64, len: u64) {
     // A file has no bytes beyond `i64::MAX`.
     let [offset, len] = [offset, len].map(|it| i64::try_from(it).unwrap_or(i64::MAX));

@@ -149,7 +149,7 @@ fn get(client: &mut Client, name: &str, range: Option<(u64, u64)>) {
     }
 }
 
-/// Asks for all files, cold and then hot, with many clients at once: in whole and in ranges, on connections
+/// Asks for all files, cold and then hot, with many clients at the same time: in whole and in ranges, on connections
 /// that stay open; some clients leave in the middle of a response.
 fn download_everything(server: &Running, tree: &Tree) {
     let names = names();

@@ -60,7 +60,7 @@ pub(crate) enum Handle {
 #[derive(Default)]
 pub(crate) struct Closing {
     handles: RefCell<Vec<(Handle, Device)>>,
-    /// True once the ring is gone; then no code takes the descriptors from here any more.
+    /// True once the ring is gone; then no code gets the descriptors from here any more.
     orphaned: Cell<bool>,
 }
 
@@ -151,7 +151,8 @@ impl Fd {
         WeakFd(Rc::downgrade(&self.0))
     }
 
-    /// Marks a socket whose peer sends more at once than other connections should wait for; the mark stays.
+    /// Marks a socket whose peer sends so much without a pause that other connections would wait too long. The mark
+    /// stays.
     pub(crate) fn mark_greedy(&self) {
         self.0.greedy.set(true);
     }

@@ -29,9 +29,10 @@
 //!
 //! # Limits
 //!
-//! A ring takes any number of operations; the owner of their sockets and files bounds them. At most 160 calls sleep in
-//! helper threads at once. As many sleep in the kernel's threads: 120 operations on files, 32 calls of `close(2)`, and
-//! writes. Further calls wait in a queue. A device that does not answer has at most a quarter of these slots.
+//! A ring accepts any number of operations; the owner of their sockets and files bounds them. At most 160 calls sleep
+//! in helper threads at the same time. As many sleep in the kernel's threads: 120 operations on files, 32 calls of
+//! `close(2)`, and writes. Further calls wait in a queue. A device that does not answer has at most a quarter of these
+//! slots.
 //!
 //! ```no_run
 //! use ring::{Choice, Event, Op, Ring};

@@ -43,7 +43,7 @@ pub struct Pipe {
 }
 
 impl PipePool {
-    /// At most `max` pipes at once.
+    /// At most `max` pipes exist at the same time.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Rc::new(Pool { free: RefCell::default(), lent: Cell::new(0), max }))
@@ -62,7 +62,7 @@ impl PipePool {
         let kept = self.0.free.borrow_mut().pop();
         let ends = kept.or_else(|| make().ok())?;
         self.0.lent.set(self.0.lent.get() + 1);
-        // A pipe holds so many pages, the first of which may be used from its middle on.
+        // A pipe holds this many pages, and the first page may be used from its middle on.
         let lost = usize::try_from(offset % PAGE).expect("less than a page");
         let want = want.min(ends.capacity - lost);
         Some(Pipe { pool: Rc::clone(&self.0), ends: Some(ends), want, len: 0 })

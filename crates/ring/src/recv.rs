@@ -102,7 +102,7 @@ impl RecvPool {
         self.shape
     }
 
-    /// Has all pages made now, if that was not done before, so that they do not look like the cost of the first
+    /// Makes all pages now, if that was not done before, so that they do not look like the cost of the first
     /// connections.
     #[cold]
     pub(crate) fn populate(&self) {
@@ -129,7 +129,7 @@ impl RecvPool {
     fn buffer(&self, id: u16) -> *mut u8 {
         assert!(id < self.shape.count);
         let at = self.shape.descriptors_bytes() + usize::from(id) * self.shape.size;
-        // SAFETY: the mapping holds the descriptors and `count` buffers of `size` behind them.
+        // SAFETY: the mapping holds the descriptors and `count` buffers of `size` after them.
         unsafe { self.memory.as_ptr().add(at) }
     }
 

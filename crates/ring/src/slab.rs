@@ -1,7 +1,7 @@
 //! Values found by a key that never names a later value.
 //!
 //! The crate `slotmap` does the same, but its keys have 64 bits; ours have 56, so that a key fits
-//! into one word beside a kind of 8 bits, and into the `user_data` of io_uring beside a mark.
+//! into one word together with a kind of 8 bits, and into the `user_data` of io_uring together with a mark.
 
 use core::fmt;
 
@@ -16,7 +16,7 @@ pub struct Key {
 /// Bits of an index in [`Key::to_bits`].
 const INDEX_BITS: u32 = 24;
 
-/// The maximum of values that a slab holds at once. There is no index for the last slot, so the key
+/// The maximum of values that a slab holds at the same time. There is no index for the last slot, so the key
 /// with all bits set names nothing.
 const ENTRIES_MAX: u32 = (1 << INDEX_BITS) - 1;
 
@@ -45,7 +45,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Values found by their keys in constant time; at most 2²⁴ − 1 at once.
+/// Values found by their keys in constant time; at most 2²⁴ − 1 at the same time.
 ///
 /// ```
 /// let mut slab = ring::Slab::new();
@@ -81,8 +81,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     ///
-    /// If there are 2²⁴ − 1 values already. The descriptors and buffers behind the values run out
-    /// long before.
+    /// If there are 2²⁴ − 1 values already. The descriptors and buffers behind the values run out long before.
     pub fn insert(&mut self, value: T) -> Key {
         self.insert_with(|_| value)
     }

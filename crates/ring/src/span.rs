@@ -64,7 +64,7 @@ impl Span {
         front
     }
 
-    /// Puts `next` behind the last byte.
+    /// Puts `next` after the last byte.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The earliest of these times; None if all are None.
+    /// The earliest of these times; `None` if all are `None`.
     #[must_use]
     pub fn earliest(times: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         times.into_iter().fold(None, |earliest, time| match (earliest, time) {

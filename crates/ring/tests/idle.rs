@@ -45,7 +45,7 @@ fn a_wait_for_a_peer_is_no_wait_for_a_disk() {
 /// The time that this thread has slept for disks, in ticks of 10 ms (`delayacct_blkio_ticks`, proc_pid_stat(5)).
 fn ticks_for_disks() -> u64 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The name, in parentheses, may contain anything; the state behind it is field 3.
+    // The name, in parentheses, may contain anything; the state after it is field 3.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split_whitespace().nth(42 - 3).unwrap().parse().unwrap()
 }

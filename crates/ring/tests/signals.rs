@@ -11,7 +11,7 @@ use ring::{Choice, Completion, Event, Key, Op, Ring, Signal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Has another process send a signal to this one; returns that process.
+/// Lets another process send a signal to this one; returns that process.
 fn send(signal: i32) -> u32 {
     let mut command = Command::new("sh");
     // The shell itself sends it.

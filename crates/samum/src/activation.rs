@@ -1,5 +1,5 @@
-//! Listening sockets that a service manager has passed (`LISTEN_FDS`, sd_listen_fds(3)). Each is that of the listener with its
-//! address. The manager keeps them while the server does not run, so no client is refused meanwhile.
+//! Listening sockets that a service manager has passed (`LISTEN_FDS`, sd_listen_fds(3)). Each belongs to the listener
+//! with its address. The manager keeps them while the server does not run, so no client is refused meanwhile.
 
 use core::net::SocketAddr;
 use std::env;

@@ -4,9 +4,9 @@
 //! [`Certificates`] makes acceptors of it, one for each listener with TLS, and gives them to the workers. A thread looks at
 //! the files, and renews the pairs whose files have changed. A pair that cannot be used leaves the one before.
 //!
-//! Workers are never waited for: they take new acceptors at the next connection. A reload holds the state from the
-//! moment in which workers can see the acceptors of new listeners until it is complete or given up, so that no renewal
-//! comes between. Acceptors of removed listeners stay as long as connections may wait there.
+//! Workers are never waited for: they use new acceptors from the next connection on. A reload holds the state from the
+//! moment in which workers can see the acceptors of new listeners. It holds the state until it is complete or given up,
+//! so that no renewal comes between. Acceptors of removed listeners stay as long as connections may wait there.
 //!
 //! Files for connections to upstreams are read at the same times, and again when they change. The workers share the settings
 //! that are made of them; a renewal replaces these in place. The file of the system's authorities is read by a reload only.
@@ -73,8 +73,8 @@ struct Shown {
     ports: HashMap<u32, u16>,
 }
 
-/// A configuration whose acceptors the workers see beside those of the one before. If this is dropped before it is
-/// [complete](Self::complete), the one before counts again.
+/// A configuration whose acceptors the workers see in addition to those of the one before. If this is dropped before it
+/// is [complete](Self::complete), the one before counts again.
 #[derive(Debug)]
 pub(crate) struct Replacement<'a> {
     certificates: &'a Arc<Certificates>,

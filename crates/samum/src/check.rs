@@ -1,7 +1,8 @@
 //! Tries the steps of a server with a configuration: opens directories and logs, reads certificates, binds addresses, and
 //! looks up interfaces.
 //!
-//! A server that root starts becomes its `user` between these steps. A check by root takes the later steps as that user, too.
+//! A server that root starts becomes its `user` between these steps. A check by root makes the later steps as that
+//! user, too.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -83,7 +84,7 @@ struct Tried {
     reading: Result<Reading, Errors>,
 }
 
-/// Takes the steps of a server: first with the rights of the start, then with those of its user.
+/// Makes the steps of a server: first with the rights of the start, then with those of its user.
 fn try_steps(loaded: &Loaded) -> Result<Tried, Errors> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     open_all(loaded, is_of_start, &mut errors, &mut warnings);
@@ -100,7 +101,7 @@ fn try_steps(loaded: &Loaded) -> Result<Tried, Errors> {
     Ok(Tried { errors, warnings, ..tried })
 }
 
-/// Takes the steps of a server with the rights of its user. `user` is some if the server becomes another one.
+/// Makes the steps of a server with the rights of its user. `user` is `Some` if the server becomes another user.
 fn try_as_user(loaded: &Loaded, user: Option<&User>) -> Tried {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     let access = user.map(|user| confine::check_access(loaded, user));

@@ -326,7 +326,7 @@ pub struct Serve {
     /// Serve what a configuration file says
     ///
     /// Flags that are keys of its `[server]` override them, and --log and --log-format override the logs of all sites;
-    /// other flags cannot be given beside it.
+    /// other flags cannot be given together with it.
     #[arg(long, value_name = "FILE", conflicts_with_all = DIRECTORY_FLAGS)]
     pub config: Option<PathBuf>,
 
@@ -626,7 +626,7 @@ const REDIRECTS_HELP: &str = "A file of redirects. Each line has a path, a targe
     # is a comment.";
 
 impl Serve {
-    /// Makes the configuration: reads its file, or takes the directory.
+    /// Makes the configuration: reads its file, or uses the directory.
     ///
     /// # Errors
     ///

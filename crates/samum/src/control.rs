@@ -31,7 +31,7 @@ const STOP: u64 = 1 << 63;
 /// The number of orders given so far, and [`STOP`]. A worker checks it after each of its turns.
 type State = Arc<AtomicU64>;
 
-/// The time for a worker to take earlier orders before an order that all workers have to get.
+/// The time for a worker to execute earlier orders before an order that all workers have to get.
 const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two tries in that time.
 const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
@@ -39,7 +39,7 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 /// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// The time in which each worker of a healthy server ends a turn and takes its orders. A turn takes 5 ms at most.
+/// The time in which each worker of a healthy server ends a turn and executes its orders. A turn takes 5 ms at most.
 const HEALTH_TURN_MAX: Duration = Duration::from_secs(2);
 
 /// The time for a worker to begin with the configuration that it has got. A worker turn takes milliseconds.
@@ -204,8 +204,8 @@ impl Workers {
         Ok(all)
     }
 
-    /// Has all workers accept no more, because another process accepts at the sockets of these listeners. A worker whose
-    /// queue stays full for [`ORDERS_WAIT_MAX`] hangs, and accepts nothing.
+    /// Tells all workers to accept no more, because another process accepts at the sockets of these listeners. A worker
+    /// whose queue stays full for [`ORDERS_WAIT_MAX`] hangs, and accepts nothing.
     pub(crate) fn leave(&self, shared: &[u32]) {
         let shared: Arc<[u32]> = shared.into();
         let orders = self.orders.iter().map(|_| Order::Leave(Arc::clone(&shared)));
@@ -237,7 +237,7 @@ impl Workers {
         let count = self.orders.len();
         let (sender, turns) = mpsc::channel();
         let orders = (0..count).map(|number| Order::Turn(number, sender.clone()));
-        // A worker that takes no order has no answer, either.
+        // A worker that receives no order has no answer, either.
         let _ = self.give(orders, Duration::ZERO);
         drop(sender);
         let deadline = Instant::now() + limit;
@@ -251,7 +251,7 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if a worker takes no orders. Then the other workers have got theirs.
+    /// `WouldBlock` if a worker receives no orders. Then the other workers have got theirs.
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<Option<usize>> {
         self.configure_within(all, CONFIGURE_MAX)
     }
@@ -400,7 +400,7 @@ mod tests {
         assert!(started.elapsed() >= Duration::from_millis(200), "{:?}", started.elapsed());
         // They have ended.
         assert!(workers.finish());
-        // One that takes no orders is not waited for.
+        // A worker that receives no orders is not waited for.
         let (workers, _inboxes) = Workers::new(1);
         for _ in 0..ORDERS_MAX {
             let (done, _) = mpsc::channel();

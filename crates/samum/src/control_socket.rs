@@ -2,9 +2,9 @@
 //! `samum stack`, `samum explain`).
 //!
 //! A command is a line, and so is its reply: `ok` and a text, or `error` and a text. The text for `reload` has the hash
-//! of the loaded configuration, and a line for each warning. The text for `upgrade` is a sentence. The text for `health` has the number of workers that turn.
-//! The text for `stack` and `stack connections` has the state of the interfaces' stacks. In a text a line feed is `\n`,
-//! and a backslash is `\\`.
+//! of the loaded configuration, and a line for each warning. The text for `upgrade` is a sentence. The text for
+//! `health` has the number of workers that go on with their turns. The text for `stack` and `stack connections` has the
+//! state of the interfaces' stacks. In a text a line feed is `\n`, and a backslash is `\\`.
 
 use core::time::Duration;
 use std::ffi::OsString;
@@ -39,14 +39,14 @@ const DIRECTORY: &str = "/run/samum";
 const NAME: &str = "control.sock";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
-/// Clients that are served at once: a reload may wait for a disk, and meanwhile the health of the server can be asked.
-/// Further clients get an error.
+/// Clients that are served at the same time: a reload may wait for a disk, and meanwhile the health of the server can
+/// be asked. Further clients get an error.
 const CLIENTS_MAX: usize = 16;
 /// The most bytes of a command: a question of `samum explain` is the longest. Escapes may double its bytes.
 const COMMAND_MAX: usize = 64 + 2 * QUESTION_MAX;
 /// The most bytes of a reply. A longer text is cut.
 const ANSWER_MAX: usize = 64 * 1024;
-/// The time for a client to send its command, or to take its reply.
+/// The time for a client to send its command, or to receive its reply.
 const CLIENT_MAX: Duration = Duration::from_secs(5);
 /// The time for a reload. The reload goes on after that, but its client gets an error.
 const RELOAD_MAX: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ pub(crate) fn make_directory(path: &Path, user: Option<&User>) {
     }
 }
 
-/// Opens the control socket, or takes it from the process before.
+/// Opens the control socket, or gets it from the process before.
 pub(crate) fn open(
     path: &Path,
     inheritance: Option<&mut Inheritance>,
@@ -142,7 +142,7 @@ fn check_directory(path: &Path, server: Uid) -> Result<(), String> {
 pub(crate) struct Commands {
     pub(crate) reloads: SyncSender<Option<Reply>>,
     pub(crate) workers: Arc<Workers>,
-    /// None in a server whose process cannot be replaced for lack of parts, as in tests.
+    /// `None` in a server whose process cannot be replaced for lack of parts, as in tests.
     pub(crate) upgrader: Option<Arc<Upgrader>>,
     /// The path of the socket.
     pub(crate) path: PathBuf,
@@ -252,7 +252,7 @@ fn explain_one(workers: &Workers, question: &[u8]) -> Result<String, String> {
     explain(snapshot, &question.parts()?)
 }
 
-/// Has the configuration loaded again.
+/// Orders a reload of the configuration.
 fn reload(reloads: &SyncSender<Option<Reply>>) -> Result<String, String> {
     let (reply, result) = mpsc::channel();
     match reloads.try_send(Some(reply)) {
@@ -320,8 +320,8 @@ fn read_line(
     }
 }
 
-/// Has the server at a control socket load its configuration again (`samum reload`). Returns the hash of the loaded
-/// configuration, and a line for each warning. The reply comes within 65 s, or there is an error.
+/// Tells the server at a control socket to load its configuration again (`samum reload`). Returns the hash of the
+/// loaded configuration, and a line for each warning. The reply comes within 65 s, or there is an error.
 ///
 /// # Errors
 ///
@@ -330,8 +330,8 @@ pub fn ask_for_reload(path: &Path) -> Result<String, String> {
     ask_long(path, "reload", RELOAD_REPLY_MAX)
 }
 
-/// Has the server at a control socket replaced by a new process, which executes its program file again (`samum upgrade`).
-/// Returns a sentence.
+/// Tells the server at a control socket to be replaced by a new process, which executes its program file again (`samum
+/// upgrade`). Returns a sentence.
 ///
 /// # Errors
 ///
@@ -387,8 +387,8 @@ impl From<Failure> for String {
     }
 }
 
-/// Sends a command that may take long. A server that hangs as a whole answers nothing, which the question for its health
-/// shows soon. A server that answers gets the command, also if it is not healthy.
+/// Sends a command whose execution may take long. A server that hangs as a whole answers nothing, which the question
+/// for its health shows soon. A server that answers gets the command, also if it is not healthy.
 fn ask_long(path: &Path, command: &str, patience: Duration) -> Result<String, String> {
     match converse(path, "health", HEALTH_MAX) {
         Err(Failure::Silent(text)) => Err(text),
@@ -560,7 +560,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(NAME);
         let (listener, _file) = open(&path, None).unwrap();
-        // No thread takes the requests for reloads.
+        // No thread handles the requests for reloads.
         let (reloads, _requests) = mpsc::sync_channel(CLIENTS_MAX);
         let reload = || {
             let client = UnixStream::connect(&path).unwrap();

@@ -1,16 +1,16 @@
 //! The listening sockets in the file descriptor store of the service manager, so that they outlive a crash and
 //! `systemctl restart`: no client is refused meanwhile, and those that wait are served by the next process.
 //!
-//! The store is that of systemd (sd_pid_notify_with_fds(3), `FileDescriptorStoreMax=` in systemd.service(5)). The manager
-//! passes what is stored to the next process, among the sockets of socket units, and [`activation`] gives it to the listeners
-//! with the same addresses. Each listener has a name in the store, by which a listener that is gone is removed: else its
-//! clients would wait in vain.
+//! The store is that of systemd (sd_pid_notify_with_fds(3), `FileDescriptorStoreMax=` in systemd.service(5)). The
+//! manager passes the stored sockets to the next process, among the sockets of socket units, and [`activation`] gives
+//! it to the listeners with the same addresses. Each listener has a name in the store, by which a listener that is gone
+//! is removed: else its clients would wait in vain.
 //!
 //! A Unix socket is found by its file, so its name in the store has the device and inode of the file. While the socket is
-//! open, no other file can have the same. The next server takes it only if that file is still at its path, and else makes
-//! a new one. The file stays at the end of a server whose socket is stored; if the service does not start again, the file
-//! is stale, and is replaced like one that a crash has left. A port that the kernel has chosen is not that of the next
-//! process, so its socket is not stored.
+//! open, no other file can have the same. The next server uses it only if that file is still at its path, and else
+//! makes a new one. The file stays at the end of a server whose socket is stored; if the service does not start again,
+//! the file is stale, and is replaced like one that a crash has left. A port that the kernel has chosen is not that of
+//! the next process, so its socket is not stored.
 
 use core::mem::MaybeUninit;
 use core::time::Duration;
@@ -32,7 +32,7 @@ use logs::say::say;
 const ROOM: &str = "FDSTORE";
 /// The most descriptors of a message. The kernel permits 253 (`SCM_MAX_FD`).
 const DESCRIPTORS_MAX: usize = 128;
-/// The time for the manager to take a message.
+/// The time for the manager to receive a message.
 const SEND_MAX: Duration = Duration::from_secs(1);
 
 /// The names of the sockets that the manager has stored.

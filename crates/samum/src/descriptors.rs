@@ -5,8 +5,8 @@
 const RESERVED: usize = 64;
 /// The same number if there are few descriptors.
 const RESERVED_MIN: usize = 24;
-/// The number of parts of a worker's descriptors: five for connections, one for connections that are accepted at once
-/// beyond them, one for files that stay open, and one for pipes and files that are being opened.
+/// The number of parts of a worker's descriptors: five for connections, one for connections that are accepted in one
+/// step beyond them, one for files that stay open, and one for pipes and files that are being opened.
 pub(crate) const PARTS: usize = 8;
 /// The parts for connections.
 const CONNECTION_PARTS: usize = 5;

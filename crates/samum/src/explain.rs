@@ -1,4 +1,4 @@
-//! The question of `samum explain`: a request that nobody sends, and its way to a server.
+//! The question of `samum explain`: a request that no client sends, and its way to a server.
 //!
 //! On the way the question is one line: the URL, the address of the client and the fields, each separated by a line feed,
 //! which the control socket escapes. The answer is made by `handler/src/router/explain.rs`.
@@ -67,7 +67,7 @@ impl Question {
         Self::new(url, from, &fields)
     }
 
-    /// Takes the question apart.
+    /// Splits the question into its parts.
     ///
     /// # Errors
     ///

@@ -160,7 +160,7 @@ fn check_handed_over(address: &Address, socket: &OwnedFd) -> Result<(), String> 
     if is_same { Ok(()) } else { Err("it has another address".to_owned()) }
 }
 
-/// Has an adopted socket listen, with this number of waiting connections. If it fails, the socket listens as before.
+/// Makes an adopted socket listen, with this number of waiting connections. If it fails, the socket listens as before.
 pub(crate) fn begin(socket: &OwnedFd, backlog: i32) {
     let _ = listen(socket, backlog);
 }

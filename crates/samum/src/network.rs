@@ -64,7 +64,7 @@ struct Listener {
     number: u32,
     socket: Fd,
     state: Accepting,
-    /// Some exactly while the listener is being emptied before its close: the number of connections that it may still
+    /// `Some` while the listener is being emptied before its close: the number of connections that it may still
     /// accept.
     last: Option<usize>,
 }
@@ -109,7 +109,7 @@ impl<F> Listeners<F> {
         listeners
     }
 
-    /// The same with transports that all take this, or each its own.
+    /// The same with transports that all send these pieces, or each its own.
     #[must_use]
     pub const fn taking(mut self, takes: Option<Takes>) -> Self {
         self.takes = takes;

@@ -1,6 +1,6 @@
 //! Messages to the service manager (sd_notify(3)): a datagram with lines to the socket that the environment names.
 //!
-//! The protocol is stable and this small, so no crate is used for it.
+//! The protocol is stable and that short, so no crate is used for it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::env;
@@ -11,10 +11,11 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The variable with the path of the socket, or with its abstract name behind `@`.
+/// The variable with the path of the socket, or with its abstract name after `@`.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// True while the manager counts this process as the main one of the service. It takes messages from no other.
+/// True while the manager counts this process as the main one of the service. It accepts messages from no other
+/// process.
 static IS_MAIN: AtomicBool = AtomicBool::new(false);
 
 /// The process is the main one of its service, and serves.
@@ -40,8 +41,8 @@ pub(crate) fn is_main() -> bool {
     IS_MAIN.load(Ordering::Relaxed)
 }
 
-/// Sends lines, if there is a manager that wants them. A manager that does not take them at once gets none: it must not
-/// block the server.
+/// Sends lines, if there is a manager that wants them. A manager that does not receive them immediately gets none: it
+/// must not block the server.
 pub(crate) fn tell(lines: &str) {
     if !is_main() {
         return;

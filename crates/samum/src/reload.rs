@@ -43,8 +43,8 @@ pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
 /// The receiver of a reload's result: the hash of the loaded configuration, or an error for the operator.
 pub(crate) type Reply = Sender<Result<String, String>>;
 
-/// The configuration that is served, as an upgrade sees it. It is locked while it is replaced, and while a new process takes
-/// its listeners.
+/// The configuration that is served, as an upgrade sees it. It is locked while it is replaced, and while a new process
+/// gets its listeners.
 #[derive(Debug)]
 pub(crate) struct Current {
     /// The listeners with their numbers.
@@ -100,7 +100,7 @@ enum RootSource {
 struct Opened {
     number: u32,
     name: String,
-    /// Some if the kernel has chosen it.
+    /// `Some` if the kernel has chosen it.
     port: Option<u16>,
     /// A socket for each worker; none if an interface has the port.
     sockets: Vec<OwnedFd>,
@@ -367,7 +367,8 @@ impl Reloader {
                 files.extend(file.map(|file| (number, file)));
             }
             removed.extend_from_slice(succession.removed());
-            // The names are removed before the sockets are closed, so that no successor takes the names for stale.
+            // The names are removed before the sockets are closed, so that no successor mistakes the names for stale
+            // ones.
             self.socket_files.remove(&removed);
             let given = self.workers.configure(orders);
             self.late = given.map_err(|error| format!("a worker takes no orders: {error}"))?;

@@ -90,7 +90,7 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
     let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    // The device is learned here, because a worker that takes the directory must not wait for it.
+    // The device is learned here, because a worker that gets the directory must not wait for it.
     learn_device(&directory);
     Ok(directory.into())
 }

@@ -1,4 +1,4 @@
-//! A network whose listeners may speak TLS, over any other network. It takes the costly steps of handshakes.
+//! A network whose listeners may speak TLS, over any other network. It makes the costly steps of handshakes.
 
 mod handshakes;
 mod quantum;

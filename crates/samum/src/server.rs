@@ -50,13 +50,13 @@ use start::{ConnectionSource, Shared, Started, start_workers};
 
 /// The time for commands that are under way when another process has replaced this one, and all connections have ended.
 const COMMANDS_MAX: Duration = Duration::from_secs(60);
-/// Requests for a reload that may wait at once. One reload answers all that wait.
+/// Requests for a reload that may wait at the same time. One reload answers all that wait.
 const RELOADS_MAX: usize = 16;
 
 /// Serves until a signal stops it. The configuration cannot be replaced.
 ///
-/// The server has the process for itself. It takes the signals of the process, ends it when a thread panics, and shuts
-/// down all sockets that were opened since its origin was found.
+/// The server has the process for itself. It handles the signals of the process, ends it when a thread panics, and
+/// shuts down all sockets that were opened since its origin was found.
 ///
 /// # Errors
 ///

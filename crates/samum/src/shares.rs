@@ -28,7 +28,7 @@ const WORKER_THREADS_MAX: usize = 320;
 /// The number of workers per core beyond which their cost is reported.
 const WORKERS_PER_CORE: usize = 4;
 
-/// The descriptors for directories and listeners, beside those of connections and files.
+/// The descriptors for directories and listeners, in addition to those of connections and files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// The number of workers, each of which has a descriptor for each listener.
@@ -43,8 +43,8 @@ impl Room {
         roots.saturating_add(listeners.saturating_mul(threads))
     }
 
-    /// Returns an error for the operator if there is no room for the new parts of a configuration beside those of the
-    /// served one: both are open for a moment.
+    /// Returns an error for the operator if there is no room for the new parts of a configuration in addition to those
+    /// of the served one: both are open for a moment.
     pub(crate) fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
         let Self { threads, max } = self;
         let paths: HashSet<&PathBuf> = served.roots().iter().collect();
@@ -105,7 +105,7 @@ pub(crate) fn share(
     Ok(Shares { cores, workers, room, limit, descriptors, connections })
 }
 
-/// Checks if the workers of a server would have enough descriptors, beside those of interfaces.
+/// Checks if the workers of a server would have enough descriptors, in addition to those of interfaces.
 pub(crate) fn have_descriptors(server: &Server, snapshot: &Snapshot) -> Result<(), String> {
     let limit = rights::descriptors::limit();
     let room = room(limit, server.threads, snapshot, true)?;

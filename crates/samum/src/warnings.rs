@@ -92,7 +92,7 @@ fn of_links(loaded: &Loaded) -> Vec<Message> {
 }
 
 /// Warns if bodies of requests go to the system's directory for temporary files, and that directory is in memory or
-/// takes no files.
+/// accepts no files.
 fn of_body_files(loaded: &Loaded) -> Option<Message> {
     let mut routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
     let is_used = routes.any(|route| match &route.action {

@@ -1,5 +1,5 @@
-//! Signs of life for the service manager (`WatchdogSec=` of systemd.service(5)). It gets one only while every worker turns. A
-//! disk or an upstream that does not answer keeps no worker from turning.
+//! Signs of life for the service manager (`WatchdogSec=` of systemd.service(5)). It gets one only while every worker
+//! goes on with its worker turns. A disk or an upstream that does not answer stops no worker.
 
 use core::time::Duration;
 use std::env;
@@ -45,7 +45,7 @@ pub(crate) fn start(workers: Arc<Workers>, is_first: bool) -> Result<(), String>
     spawned.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// The pause between two signs, if the manager expects one in so many microseconds: two signs at least.
+/// The pause between two signs. The manager expects a sign within `microseconds`, and gets at least two.
 fn pause(microseconds: u64) -> Option<Duration> {
     (microseconds > 0).then(|| (Duration::from_micros(microseconds) / 3).min(PAUSE_MAX))
 }

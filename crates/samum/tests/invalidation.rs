@@ -273,7 +273,7 @@ fn the_first_name_of_an_index_that_is_there_wins() {
         let first = ask_on(&mut warm.client, "GET /d/\nAccept-Encoding: gzip");
         assert_eq!(first.header("Content-Type"), Some("text/plain; charset=utf-8"));
         assert_eq!(first.header("Content-Encoding"), None);
-        // What comes behind it changes nothing.
+        // What comes after it changes nothing.
         tree.write("d/c.html", "third");
         warm.assert_soon("GET /d/", BY_EVENT, 200, "first");
         fs::remove_file(path("a.txt")).unwrap();
@@ -435,7 +435,7 @@ fn siblings_behind_links() {
             .symlink("alone.css.gz", "1/a.css.gz")
             .symlink("late.css.gz", "nothing")
             .symlink("away.css.gz", "/etc/hostname");
-        // So many that the names of the directory are read.
+        // Enough of them that the names of the directory are read.
         let names = ["alone", "late", "away", "new", "e", "f", "g", "h"];
         for name in names {
             tree = tree.file(format!("{name}.css"), "plain");
@@ -668,7 +668,7 @@ fn paths_that_lead_nowhere_take_no_watches() {
         let tree = Tree::new().file("real/a.txt", "a").symlink("link", "real");
         let mut warm = Warm::new(driver, tree.path(), &[]);
         for kind in ["link/", "", "real/"] {
-            // All at once, so that no common directory has been found before.
+            // All together, so that no common directory has been found before.
             let mut clients: Vec<_> =
                 (0..DIRS_MAX / 64 + 2).map(|_| connect(&warm.server)).collect();
             for (number, client) in (0..).zip(&mut clients) {

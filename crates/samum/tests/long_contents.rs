@@ -235,7 +235,7 @@ fn check_a_server_goes_early(driver: &str) {
     assert!(client.response().unwrap().body == content(SIZE));
 }
 
-/// A server that sends one content of so many bytes; says when it has sent all of it.
+/// A server that sends one content of this many bytes; says when it has sent all of it.
 fn origin_of(size: u64) -> (SocketAddr, mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

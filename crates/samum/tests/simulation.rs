@@ -676,7 +676,7 @@ fn without_memory_for_pages_a_response_is_whole_or_cut_and_the_operator_is_told(
     });
 }
 
-/// Has the worker learn the layouts of films of a device that does not answer any more.
+/// Lets the worker learn the layouts of films of a device that does not answer any more.
 fn learn_from_a_hung_device(run: &mut Run, films: usize) {
     let device = run.world.make_device("slow");
     let mut film = vec![0; 100_000];
@@ -822,7 +822,7 @@ fn a_change_is_seen_by_the_next_request_within_100_ms() {
     });
 }
 
-/// How long a client takes to get all its answers beside so many that take none.
+/// The time in which a client gets all its answers while `stuck` other clients receive none.
 fn time_beside(seed: u64, stuck: usize) -> Duration {
     let tuning = Tuning { timeout_send: Duration::from_secs(5), ..Tuning::default() };
     let mut run = Run::new(Config::new(seed), tuning, false);
@@ -927,7 +927,7 @@ fn connections_that_had_their_share_go_on_64_in_a_turn_whatever_comes_for_them()
 
 /// Requests that wait for one file of a device which does not answer.
 const CROWD: u64 = 700;
-/// Twice as many answers as a worker hands to connections at once.
+/// Twice as many answers as a worker hands to connections in one worker turn.
 const ANSWERS_OF_TURN_MAX: u64 = 256;
 
 /// Lets a crowd wait for a device until the worker gives the requests up, or until `released`; returns the most
@@ -1165,7 +1165,7 @@ const SCENARIO_FILES: [(&str, usize); 6] = [
 /// The number of connections of one run, and the maximum of requests of each.
 const SCENARIO_CLIENTS: usize = 4;
 /// Open files of a worker that are enough for all requests of all clients: loads, of which a tenth of so
-/// many may run at once, stand in one line for all devices.
+/// many may run at the same time, stand in one line for all devices.
 const DESCRIPTORS_ENOUGH: usize = 512;
 /// A budget that is never spent.
 const MEMORY_ENOUGH: u64 = 1 << 20;
@@ -1228,7 +1228,7 @@ impl Run {
     fn connect_any(&mut self) {
         let chance = &mut self.chance;
         let manner = MANNERS[chance.below(MANNERS.len())];
-        // Some send many large requests at once.
+        // Some send many large requests together.
         let is_greedy = manner != Manner::Dribbling && chance.one_in(6);
         let count =
             1 + chance.below(if is_greedy { 10 * SCENARIO_REQUESTS } else { SCENARIO_REQUESTS });
@@ -1489,7 +1489,7 @@ fn scenario(seed: u64) -> Tally {
         notes: None,
         ring,
     };
-    // In each fourth world the connections take memory only, as those with TLS do.
+    // In each fourth world the connections send only from memory, as those with TLS do.
     let make = if seed % 4 == 3 { |tcp: KernelTcp, _| tcp.of_memory() } else { |tcp, _| tcp };
     let network = Listeners::with(parts.listeners.clone(), make as fn(KernelTcp, usize) -> _);
     let worker = Worker::over(parts, network).unwrap();

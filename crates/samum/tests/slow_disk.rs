@@ -555,7 +555,7 @@ fn workers_try_reads_of_a_silent_disk_together() {
             client.send(request(&format!("GET /{name}/cold/{file}.bin"))).unwrap();
             client
         };
-        // So many that each worker has some.
+        // Enough that each worker has some.
         let clients: Vec<_> = (0..64).map(get).collect();
         assert!(server.wait_for_stderr("no read of a disk", SOON).is_some());
         for mut client in clients {

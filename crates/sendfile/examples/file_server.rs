@@ -112,13 +112,13 @@ impl Server {
         self.proceed(name);
     }
 
-    /// Send what can be sent; when everything is, take the next request.
+    /// Send what can be sent; when everything is sent, handle the next request.
     fn proceed(&mut self, name: u64) {
         let Some(client) = self.clients.get_mut(&name) else { return };
         let (ring, transport, owner) = (&mut self.ring, &mut client.transport, Owner::of(name));
         match client.stream.pump(ring, &mut self.disk, transport, owner) {
             Progress::Waiting | Progress::Blocked => {}
-            // A socket that can take bytes says so at once: the others' turns come first.
+            // A socket that has room for bytes says so at once: the others' turns come first.
             Progress::More => {
                 ring.submit(Op::Writable(transport.socket().clone()), name);
             }

@@ -12,13 +12,13 @@ pub struct Allowance {
 impl Allowance {
     /// The least room in which a read begins: smaller reads cost a disk as much, and bring less.
     pub const READ_MIN: u64 = 16 * 1024;
-    /// No bound beside the window of the stream.
+    /// No limit except the window of the stream.
     pub const ALL: Self = Self { copies: u64::MAX, reads: u64::MAX };
     /// Nothing may be brought.
     pub const NONE: Self = Self { copies: 0, reads: 0 };
 
     /// The bytes of a read at `offset` of a file that wants `want` bytes. A read that is cut ends at a multiple of
-    /// [`READ_MIN`](Self::READ_MIN), so that reads past the page cache stay possible behind it.
+    /// [`READ_MIN`](Self::READ_MIN), so that reads that bypass the page cache stay possible after it.
     pub(crate) const fn fit(self, offset: u64, want: u64) -> u64 {
         if want <= self.reads {
             return want;

@@ -2,7 +2,7 @@
 //! again.
 //!
 //! Read first: "Rethinking Sendfile Support in Unix Kernel" (Pathak, Stafman, Vithanage), whose proxy
-//! keeps a table of the partitions of its buffer. A partition is the memory taken at once. The pieces cut
+//! keeps a table of the partitions of its buffer. A partition is the memory that is taken in one step. The pieces cut
 //! from a partition own it together. Its memory is free again once the last piece is dropped. A queue
 //! drops a piece when its transport has [released](outq::OutQ::mark_released) it. Partitions may be
 //! released in any order.

@@ -1,4 +1,4 @@
-//! Second descriptors of files, which read past the page cache (`O_DIRECT` of open(2)).
+//! Second descriptors of files, for reads that bypass the page cache (`O_DIRECT` of open(2)).
 //!
 //! A file gets a second descriptor at its first read by a stream that does not fill the page cache, and keeps it
 //! for as long as the file is open. Until the descriptor is open, and if it cannot be opened, reads go through the

@@ -1,29 +1,29 @@
 //! Disks as one worker uses them: buffers, queue depth, and the queues of waiting streams.
 //!
 //! Streams wait in two queues. The first has the streams that want to read, each at most once. The second has the
-//! streams that hold buffers while their peers take nothing. When memory is short, the oldest streams of the second
+//! streams that hold buffers while their peers receive nothing. When memory is short, the oldest streams of the second
 //! give back first. Only the peer can release sent bytes. So a connection whose peer acknowledges nothing for 10 s is
 //! closed while others wait for memory.
 //!
 //! A device has a share of the reads, and a pace. The pace bounds the further reads of a stream, not the first read of
-//! a file, so an index page does not wait for downloads. A stream in the queue passes streams whose device does not
+//! a file, so an index page does not wait for downloads. A stream in the queue overtakes streams whose device does not
 //! answer. A stream reads on for 30 ms; then others in the queue come first. A read that takes longer than its patience
 //! fails for its stream, and stays counted until it ends.
 //!
-//! A read takes a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it takes a part:
+//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it uses a part:
 //! two windows of its transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps the
 //! memory until the peer has acknowledged it, so small windows must not hold large buffers: `tests/sharing.rs` has the
 //! cost of both.
 //!
-//! Where the pace says that a device is fast, the kernel reads ahead. The first read of a long range is then 4 KiB,
+//! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range is then 4 KiB,
 //! because the first window of the kernel is read in single pages. One splice of a range is under way at a time: two
 //! look to the kernel like random reads. On other devices the kernel's readahead is off, because one stream that reads
 //! 16 MiB ahead makes all others wait. Streams keep their own reads in flight there, and begin a read when less than
 //! half of their window is used.
 //!
-//! Resident bytes for a transport that takes memory only are copied by the worker's thread, 64 KiB at once (`copy.rs`).
-//! Such a copy takes no slot of a device, and counts as a hit. It takes a buffer as a read does; when three quarters of
-//! the buffers are lent, only in the turn of its stream, and for bytes that the stream needs next.
+//! Resident bytes for a transport that sends only from memory are copied by the worker's thread, 64 KiB at a time
+//! (`copy.rs`). Such a copy needs no slot of a device, and counts as a hit. It uses a buffer as a read does; when
+//! three quarters of the buffers are lent, only in the turn of its stream, and for bytes that the stream needs next.
 //!
 //! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
 //!
@@ -85,7 +85,8 @@ pub struct DiskConfig {
     pub pipes: usize,
     /// The maximum of files that stay open after their streams have ended, until their pages have left the page cache:
     /// for at most a minute. Of further files, pages on their way to a peer stay in the page cache. For transports that
-    /// take memory only, it is the maximum of files with a second descriptor, for reads past the page cache.
+    /// send only from memory, it is the maximum of files with a second descriptor, for reads that bypass the page
+    /// cache.
     pub lingering_files: usize,
     /// The maximum of reads in flight. One device has at most a half of them, and a quarter if it has not answered for
     /// a second ([`Shares`]).
@@ -252,7 +253,7 @@ impl Disk {
         self.has_room_beside(0, 0)
     }
 
-    /// Returns whether a read could begin now if so many buffers and pipes are set aside.
+    /// Returns true if a read could begin now and these numbers of buffers and pipes would still be left.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.taken() < self.config.depth
             && (self.pool.available() > buffers || buffers == 0 && self.pool.has_part())
@@ -321,7 +322,7 @@ impl Disk {
     }
 
     /// Begins a read, or returns `None` if there is no room. Bytes that stay in the page cache go through a
-    /// pipe, unless the transport takes memory only; others go through a buffer.
+    /// pipe, unless the transport sends only from memory; others go through a buffer.
     pub(crate) fn read(&mut self, ring: &mut Ring, request: ReadRequest<'_>) -> Option<Begun> {
         let ReadRequest { owner, at, file, offset, len, policy, readahead, .. } = request;
         let share = |all: usize| if request.is_urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
@@ -418,9 +419,9 @@ impl Disk {
         whole.or_else(|| self.pool.take_part(bytes))
     }
 
-    /// The descriptor and the bytes of a read past the page cache, if possible. It is not used for pages that others
-    /// have brought, which need only be copied. A file with further bytes to read gets such a descriptor for the reads
-    /// that follow.
+    /// The descriptor and the bytes of a read that bypasses the page cache, if possible. It is not used for pages that
+    /// others have brought, which need only be copied. A file with further bytes to read gets such a descriptor for the
+    /// reads that follow.
     fn direct(&mut self, ring: &mut Ring, read: &Read) -> Option<(Fd, u64)> {
         let direct = read.file.direct();
         let follows = read.file.size().saturating_sub(read.offset + read.len) >= BLOCK;
@@ -481,7 +482,7 @@ impl Disk {
         ring.submit(op, self.config.token_base + key.to_bits());
     }
 
-    /// Takes the completion of an operation of this disk. `None` means that no stream waits for it.
+    /// Handles the completion of an operation of this disk. `None` means that no stream waits for it.
     ///
     /// # Panics
     ///
@@ -572,7 +573,7 @@ impl Disk {
             How::Splice if read.trail.is_some() => {}
             How::Splice | How::Keep => {
                 if read.policy.caching != Caching::Never {
-                    // A watch that began before the pages came would take them for its own.
+                    // A watch that began before the pages came would mistake them for its own.
                     read.file.note_kept();
                 }
                 read.file.remember_read(&read.range(), len, ring.now(), read.drops);

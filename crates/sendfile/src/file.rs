@@ -22,7 +22,7 @@
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. With swap, and on
 //! overlayfs, `mincore(2)` looks; it needs a mapping, and is exact. Such a look is believed for 5 ms. But
 //! `mincore` reports every page as resident to a process that neither owns the file nor may write to it. For such
-//! a file, and on all other file systems, nothing is taken to be resident: FUSE and networks ask a server even
+//! a file, and on all other file systems, nothing counts as resident: FUSE and networks ask a server even
 //! about pages in the page cache. An overlay of a network file system would have to ask its server, too. While a
 //! copy replaces a lower file, the look is at the lower file.
 //!
@@ -32,7 +32,7 @@
 //! block again out of order, by a read that is not noted here. The random worlds of
 //! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third case it may
 //! sleep for the journal: the first use of another user's changed file writes its access time, unless it is
-//! mounted with `noatime`. Beside `sendfile(2)`, a read of the ring in front of a splice may sleep on a device
+//! mounted with `noatime`. Besides `sendfile(2)`, a read of the ring in front of a splice may sleep on a device
 //! that has no free tag (`docs/linux.md`).
 
 use core::cell::{Cell, OnceCell, RefCell};
@@ -77,7 +77,7 @@ pub struct File {
     readahead: Cell<Option<Readahead>>,
     /// Shared with other open files of the inode, if there are any.
     residency: OnceCell<Rc<Residency>>,
-    /// Some once `mincore` was asked.
+    /// `Some` once `mincore` was asked.
     mapping: RefCell<Option<Mapping>>,
     direct: Direct,
 }
@@ -89,7 +89,7 @@ struct Residency {
     blocks: RefCell<BTreeMap<u64, Block>>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
-    /// Some if a disk has met the inode.
+    /// `Some` if a disk has met the inode.
     shared: Option<Shared>,
 }
 
@@ -165,7 +165,7 @@ enum Telling {
     Memory,
     /// `mincore` of a mapping: exact where it is permitted.
     Mapped,
-    /// Residency cannot be known, or `sendfile` does not take the file, so nothing counts as resident: FUSE, some
+    /// Residency cannot be known, or `sendfile` does not accept the file, so nothing counts as resident: FUSE, some
     /// network file systems. `cachestat` still counts.
     Nothing,
     /// `mincore` hides residency, so nothing counts as resident.
@@ -225,7 +225,7 @@ impl File {
         &self.fd
     }
 
-    /// Its second descriptor, for reads past the page cache.
+    /// Its second descriptor, for reads that bypass the page cache.
     pub(crate) const fn direct(&self) -> &Direct {
         &self.direct
     }
@@ -268,7 +268,7 @@ impl File {
     }
 
     /// Notes the begin of a read within a block that drops the pages it brings; the drop of the result is its end.
-    /// Until then no worker takes the block to be resident, and later none believes a look from before.
+    /// Until then no worker believes that the block is resident, and later none believes a look from before.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
         let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))
@@ -339,7 +339,7 @@ impl File {
         }
     }
 
-    /// Has the kernel read ahead as if a stream had come to a position at most `room` bytes behind `from`. The
+    /// Makes the kernel read ahead as if a stream had come to a position at most `room` bytes after `from`. The
     /// pages up to that position are known to be in the page cache or on their way there.
     pub(crate) fn read_ahead(&self, ring: &Ring, from: u64, room: u64) {
         if self.telling.get() != Telling::Both {
@@ -587,7 +587,7 @@ impl File {
     }
 
     /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel may
-    /// also read any block behind it.
+    /// also read any block after it.
     pub(crate) fn begin_read(&self, range: &Range<u64>, readahead: Readahead) {
         if readahead == Readahead::Usual {
             self.forget_from(range.start);

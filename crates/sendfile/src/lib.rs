@@ -104,7 +104,7 @@
 //! The buffers of a `Disk` bound the memory of all its streams. Its depth bounds the reads in flight, and
 //! [`Window`] the bytes prefetched for one stream. A stream that finds no buffer waits in a queue
 //! ([`Disk::next_waiting`]). So does a stream that has read for long while others wait. A stream that holds
-//! buffers while its peer takes nothing ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]). If its peer
+//! buffers while its peer receives nothing ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]). If its peer
 //! acknowledges nothing, it is closed ([`HOLD_MAX`]).
 
 #![forbid(unsafe_code)]

@@ -196,9 +196,9 @@ fn slot(inode: Inode, block: u64) -> usize {
 
 /// Blocks that have the same slot are looked at more often than need be, and sometimes read.
 const SLOTS: usize = 1024;
-/// When the bytes that wait for a discard take more than this fraction of the room for files, the oldest leave at once.
-/// At 1 GiB/s streams leave 100 MiB behind in 0.1 s. It does not matter to a large machine, but is a quarter of a
-/// container of 384 MiB.
+/// When the bytes that wait for a discard need more than this fraction of the room for files, the oldest are discarded
+/// immediately. At 1 GiB/s streams leave 100 MiB behind in 0.1 s. It does not matter to a large machine, but is a
+/// quarter of a container of 384 MiB.
 const LEAVING_SHARE: u64 = 24;
 /// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.
 const IN_FLIGHT: u64 = u32::MAX as u64;

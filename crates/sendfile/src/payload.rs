@@ -154,7 +154,7 @@ impl Payload for Piece {
     }
 }
 
-/// For transports that take [memory only](crate::Takes::Memory); the others are not in the queue then.
+/// For transports that send [only from memory](crate::Takes::Memory); the other pieces are not in the queue then.
 impl Memory for Piece {
     /// # Panics
     ///
@@ -170,7 +170,7 @@ fn split_range(range: &mut Range<usize>, n: u64) -> Range<usize> {
     core::mem::replace(range, middle..range.end).start..middle
 }
 
-/// The memory that a piece, or a promised range of a file, takes beside its bytes: its entry in a queue
+/// The memory that a piece, or a promised range of a file, takes in addition to its bytes: its entry in a queue
 /// that may have doubled just now, and the position.
 pub(crate) const PLACE_BYTES: u64 = 2 * (size_of::<Piece>() + size_of::<u64>()) as u64;
 

@@ -34,14 +34,14 @@ pub enum Caching {
 /// A stream that has nothing to send reads one block of 256 KiB even without room in the window. So a stream holds at most
 /// the window plus one such block; the kernel's own readahead (`File::read_ahead`) comes on top.
 ///
-/// A window may be [paced](Self::paced): then only a part of it is used for a peer that takes bytes no
+/// A window may be [paced](Self::paced): then only a part of it is used for a peer that receives bytes no
 /// faster than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Packed, so that a promise that has one needs no more memory.
 #[repr(Rust, packed)]
 pub struct Window {
     bytes: u32,
-    /// The number of times that the window is halved for a peer that takes bytes as slowly as expected.
+    /// The number of times that the window is halved for a peer that receives bytes as slowly as expected.
     halvings: u8,
 }
 
@@ -63,9 +63,9 @@ impl Window {
     /// other reads of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
     pub const PACE: Duration = Duration::from_secs(2);
 
-    /// The same window for a peer that is expected to take so many bytes in [`PACE`](Self::PACE), such as a
+    /// The same window for a peer that is expected to receive this many bytes in [`PACE`](Self::PACE), such as a
     /// player of a film. Prefetching is limited to these bytes, rounded up to a half, a quarter or less of the
-    /// window, and at least 512 KiB. The limit ends when the peer takes a whole window in a quarter of the
+    /// window, and at least 512 KiB. The limit ends when the peer receives a whole window in a quarter of the
     /// expected time: then it is no player, or fills a buffer of its own. The buffers of the two sockets fill at
     /// once, and do not end it.
     #[must_use]
@@ -78,18 +78,18 @@ impl Window {
         Self { bytes: self.bytes, halvings }
     }
 
-    /// The limit for a peer that takes bytes as slowly as expected.
+    /// The limit for a peer that receives bytes as slowly as expected.
     #[must_use]
     pub const fn paced_bytes(self) -> u64 {
         self.bytes() >> self.halvings
     }
 
-    /// Returns whether less than the window is used for a peer that takes bytes as slowly as expected.
+    /// Returns whether less than the window is used for a peer that receives bytes as slowly as expected.
     pub(crate) const fn is_paced(self) -> bool {
         self.halvings > 0
     }
 
-    /// The time in which a peer that is faster than expected takes a whole window; `None` if nothing is
+    /// The time in which a peer that is faster than expected receives a whole window; `None` if nothing is
     /// expected.
     pub(crate) fn fast(self) -> Option<Duration> {
         self.is_paced().then(|| Self::PACE / 4 * (1 << self.halvings))

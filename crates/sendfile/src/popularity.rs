@@ -4,9 +4,9 @@
 //! Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch" (2005).
 //!
 //! A count-min sketch counts requests by key. All counts are halved from time to time, so that former popularity fades.
-//! Beside the sketch the bytes of the files are summed up by their counts. The *cutoff* follows from these sums: the
-//! files that were requested more often than the cutoff fit into the page cache together, and together with the files
-//! at the cutoff they do not. While all files fit, the cutoff is 0, and every file is popular.
+//! In addition to the sketch, the bytes of the files are summed up by their counts. The *cutoff* follows from these
+//! sums: the files that were requested more often than the cutoff fit into the page cache together, and together with
+//! the files at the cutoff they do not. While all files fit, the cutoff is 0, and every file is popular.
 //!
 //! The workers of a process share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
 //! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
@@ -64,7 +64,7 @@ impl Popularity {
         }
     }
 
-    /// Counts a request for so many bytes, and returns whether they are popular. A request for more than an eighth of
+    /// Counts a request for these bytes, and returns whether they are popular. A request for more than an eighth of
     /// the capacity is not counted, because no cutoff would be right for the other files of that count.
     pub(crate) fn request(&self, key: u64, bytes: u64) -> bool {
         if bytes > self.capacity / SHARE {
@@ -108,7 +108,7 @@ impl Popularity {
         before + 1
     }
 
-    /// Finds the cutoff: the greatest count of which not all files fit beside those with a greater one.
+    /// Finds the cutoff: the greatest count of which not all files fit together with those with a greater one.
     fn set_cutoff(&self) {
         let mut room = Some(self.capacity);
         let mut cutoff = COUNT_MAX;
@@ -166,14 +166,14 @@ const COUNT_MAX: usize = 63;
 const CUTOFF_MAX: usize = 48;
 /// The bytes of the page cache per counter. Each file has four counters, and shares few of them, even if most files are
 /// smaller than a MiB and several times as many are requested once. With half as many counters, a site of 645 MiB
-/// beside a crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`). With
-/// four times as many it read 3 % less.
+/// together with a crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`).
+/// With four times as many it read 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;
 /// 1 MiB of memory, which is halved in some 200 us.
 const COUNTERS_MAX: u64 = 1 << 20;
-/// The counts are halved after so many requests for each counter. With rarer halving they follow a changing site too
+/// The counts are halved after this many requests for each counter. With rarer halving they follow a changing site too
 /// slowly; with more frequent halving they do not distinguish files (simulated: see the tests).
 const REQUESTS_PER_COUNTER: usize = 2;
 /// The number of requests after which the cutoff is set again.

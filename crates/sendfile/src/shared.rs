@@ -44,7 +44,7 @@ impl Account {
 }
 
 impl Charge {
-    /// Charges so many bytes from now on, instead of the earlier number.
+    /// Charges this many bytes from now on, instead of the earlier number.
     #[inline]
     pub fn set(&mut self, bytes: u64) {
         let account = &self.account.0;

@@ -55,7 +55,7 @@ impl Slices {
         NonZeroU64::new(self.left).ok_or(self.paid_until)
     }
 
-    /// Notes that so many bytes have been sent.
+    /// Notes that this many bytes have been sent.
     pub fn spend(&mut self, bytes: u64) {
         let time = (u128::from(bytes) * NANOS).div_ceil(self.bytes_per_second.get().into());
         let time = u64::try_from(time).unwrap_or(u64::MAX);

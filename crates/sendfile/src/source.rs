@@ -1,18 +1,18 @@
 //! The source that fills promises of files. It never sends.
 //!
-//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part that the transport
-//! has not taken is retracted. So residency is never believed beyond the turn that uses it. Other ranges are read, as
+//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part that the transport has
+//! not sent is retracted. So residency is never believed beyond the turn that uses it. Other ranges are read, as
 //! far as the [`Window`] goes.
 //!
-//! For a transport that takes memory only, a resident range is *copied* into a buffer by the worker's thread. The copy
+//! For a transport that sends only from memory, a resident range is *copied* into a buffer by the worker's thread. The copy
 //! itself finds out whether the bytes are resident (`RWF_NOWAIT`), so it is as exact as a read and needs no look. Few
-//! bytes are copied at once: they stay in the processor's caches until they are sent or sealed, and a peer that takes
-//! nothing holds a small part of a buffer. The copy is held like the result of a read. If it is reclaimed, the range is
-//! copied again.
+//! bytes are copied in one step: they stay in the processor's caches until they are sent or sealed, and a peer that
+//! receives nothing holds only a small part of a buffer. The copy is held like the result of a read. If it is
+//! reclaimed, the range is copied again.
 //!
-//! A film is prefetched for 2 s of playing, and for 512 KiB at least, until its peer takes a whole window in a quarter
+//! A film is prefetched for 2 s of playing, and for 512 KiB at least, until its peer receives a whole window in a quarter
 //! of the expected time. Then the whole window is used. Until then the socket keeps at most 128 KiB that are not on
-//! their way (`TCP_NOTSENT_LOWAT`). By default the kernel takes 2 MB at once. These are read in vain when a player
+//! their way (`TCP_NOTSENT_LOWAT`). By default the kernel takes 2 MB in one step. These are read in vain when a player
 //! leaves, and make each player look fast. A range is read from its first byte on, because a client that does not
 //! request the start of a cluster does not need it.
 //!
@@ -50,12 +50,12 @@ const SOURCES_AHEAD_MAX: usize = 8;
 const SHORT_BYTES: u64 = 4096;
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
 const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
-/// The minimum for which a transport's window counts. A shorter read takes a buffer, too, and costs the processor and
+/// The minimum for which a transport's window counts. A shorter read uses a buffer, too, and costs the processor and
 /// the device hardly less; and a window does not grow unless it is filled. A new window is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
-/// The bytes that a stream has ready after a copy, as many as TLS seals at once. They stay in the second-level cache of a
-/// processor until they are sent.
+/// The bytes that a stream has ready after a copy, as many as TLS seals in one step. They stay in the second-level
+/// cache of a processor until they are sent.
 const COPY_BYTES: u64 = 64 * 1024;
 
 /// The time after which a peer that acknowledges nothing no longer keeps other streams waiting for its memory. Three
@@ -84,7 +84,7 @@ pub struct FillCx<'a> {
     pub takes: Takes,
     /// The window of the transport ([`Transport::window`](crate::Transport::window)).
     pub window: u64,
-    /// The bytes that this fill may bring into memory, beside those that are there or on their way.
+    /// The bytes that this fill may bring into memory, in addition to those that are there or on their way.
     pub allowance: Allowance,
     /// Set if the stream can send nothing and `allowance` leaves it no read.
     pub lacks_allowance: bool,
@@ -99,7 +99,7 @@ pub struct FillCx<'a> {
 /// ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
 ///
 /// A payload that was moved keeps its buffer, and [`reclaim`](Self::reclaim) does not reach it. Such a session moves
-/// few bytes ahead of its transport, and copies the rest when the transport is blocked. Otherwise peers that take
+/// few bytes ahead of its transport, and copies the rest when the transport is blocked. Otherwise peers that receive
 /// nothing keep the buffers of the [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
@@ -114,9 +114,9 @@ pub struct FileSource {
     fills: VecDeque<Fill>,
     /// The bytes of `fills` that have not been released.
     held: u64,
-    /// Position up to which released bytes have been taken off `held`.
+    /// Released bytes before this position have been subtracted from `held`.
     released: u64,
-    /// Some if at the last settling `held` was not 0, and the transport was blocked or had sent all that is ready.
+    /// `Some` if at the last settling `held` was not 0, and the transport was blocked or had sent all that is ready.
     holding: Option<Holding>,
     /// True if the transport was blocked at the last settling.
     is_blocked: bool,
@@ -126,9 +126,9 @@ pub struct FileSource {
     trail: Option<Rc<Trail>>,
     /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
     mark: Option<(u64, Time)>,
-    /// True if the peer takes bytes faster than its [window](Window::paced) expects.
+    /// True if the peer receives bytes faster than its [window](Window::paced) expects.
     is_fast: bool,
-    /// Some once a promise has failed.
+    /// `Some` once a promise has failed.
     failure: Option<Failure>,
 }
 
@@ -169,7 +169,7 @@ enum Begun {
     One,
     /// Reads have begun up to bytes that are resident; this is their number.
     UpToResident(u64),
-    /// The window is full, or the disk takes no more reads now.
+    /// The window is full, or the disk accepts no more reads now.
     Enough,
 }
 
@@ -198,7 +198,7 @@ struct Fill {
     policy: Policy,
     /// True if they were resident, and copied without a read.
     is_copy: bool,
-    /// Some if the read has left pages in the page cache that must not stay there.
+    /// `Some` if the read has left pages in the page cache that must not stay there.
     _trail: Option<Held>,
 }
 
@@ -258,8 +258,8 @@ impl FileSource {
         self.reading > 0
     }
 
-    /// The bytes of reads in flight, at most the bytes that the [`Window`] leaves beside the [`held`](Self::held)
-    /// ones.
+    /// The bytes of reads in flight, at most the bytes that the [`Window`] leaves in addition to the
+    /// [`held`](Self::held) ones.
     #[must_use]
     pub const fn reading(&self) -> u64 {
         self.reading
@@ -322,7 +322,7 @@ impl FileSource {
     }
 
     /// Fills promises. If the first gap is resident, at most as much of it is lent that `budget` bytes are ready; for
-    /// transports that take memory only, while fewer than `budget` bytes are ready, as much of it is copied that 64 KiB
+    /// transports that send only from memory, while fewer than `budget` bytes are ready, as much of it is copied that 64 KiB
     /// are. Otherwise reads begin, as far as the window and the [`Allowance`] go. A `budget` of 0 means that nothing can be
     /// sent now: nothing is lent or copied. Look for ready bytes afterwards: nothing reports those that were resident.
     ///
@@ -383,7 +383,7 @@ impl FileSource {
         queue.released() == queue.sent() || self.reading + self.held < window
     }
 
-    /// Judges whether the peer takes bytes faster than the window of the first promise expects.
+    /// Judges whether the peer receives bytes faster than the window of the first promise expects.
     fn judge_pace(&mut self, sent: u64, ring: &Ring) {
         let Some(window) = self.promises.front().map(|promise| promise.window) else { return };
         let Some(fast) = window.fast() else { return };
@@ -484,7 +484,7 @@ impl FileSource {
     }
 
     /// Takes account of the bytes that the transport has taken and released since [`fill`](Self::fill). The part of a
-    /// lent range that was not taken is retracted. `blocked`: the transport takes nothing now. Then, or when it has
+    /// lent range that was not taken is retracted. `blocked`: the transport accepts nothing now. Then, or when it has
     /// taken all ready bytes, the memory that the stream holds may have to be [reclaimed](Self::reclaim).
     #[inline]
     pub fn settle(
@@ -560,7 +560,7 @@ impl FileSource {
         let (mut index, mut looked_at) = (0, 0);
         while index < self.promises.len() && looked_at < SOURCES_AHEAD_MAX {
             match self.begin_reads(index, queue, cx, head_missing) {
-                // This part will be lent or copied when its turn comes, and the bytes behind it may be missing.
+                // This part will be lent or copied when its turn comes, and the bytes after it may be missing.
                 Begun::UpToResident(found) => index = self.pass_over(index, found),
                 Begun::All => {
                     self.promises.remove(index);
@@ -687,7 +687,7 @@ impl FileSource {
         }
     }
 
-    /// Takes a read that has ended. Fill and drain afterwards.
+    /// Handles a read that has ended. Fill and drain afterwards.
     pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, done: ReadDone) {
         self.reading -= done.len;
         let end = done.at + done.len;
@@ -780,7 +780,7 @@ impl FileSource {
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Drops everything behind the failure. The bytes in front of it are still sent.
+    /// Drops everything after the failure. The bytes in front of it are still sent.
     fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
         self.failure.get_or_insert(failure);
         let Some(at) = queue.failed_at() else { return };

@@ -1,11 +1,11 @@
 //! Responses on their way to one peer: a queue, and the source that fills it.
 //!
-//! A pump stops when the stream is drained, when the peer takes no more, when bytes must come from the disk, when the
-//! quantum of the worker turn is used up (1 MiB and a head from any source, or less if it is copied), or when the stream
-//! has failed. A failure says its cause: the peer, the file, the memory, or a bug of ours.
+//! A pump stops when the stream is drained or has failed, when the peer receives no more, or when bytes must come from
+//! the disk. It also stops when the quantum of the worker turn is used up (1 MiB and a head from any source, or less if
+//! it is copied). A failure says its cause: the peer, the file, the memory, or a bug of ours.
 //!
-//! A stream is known by its owner: a connection and a lane. HTTP/2 needs several lanes: their streams take memory only
-//! and are merged into frames. A lane that waits is passed over, and a lane that fails ends alone.
+//! A stream is known by its owner: a connection and a lane. HTTP/2 needs several lanes: their streams send only from memory
+//! and are merged into frames. A lane that waits is skipped, and a lane that fails ends alone.
 
 use core::ops::Range;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use crate::transport::{Drained, Takes, Transport};
 /// its head, some 100 us of a core. A file that leaves in several turns costs more, because between its turns its data
 /// leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
-/// The same for transports that take memory only. Each byte is copied, and sealed or sent by code of ours, which takes a
+/// The same for transports that send only from memory. Each byte is copied, and sealed or sent by code of ours, which takes a
 /// core some 100 us, too. The largest response in memory leaves in one turn.
 const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
@@ -35,8 +35,8 @@ const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 pub enum Progress {
     /// The transport has taken and released everything, and holds nothing back.
     Drained,
-    /// The peer has to take or to acknowledge bytes. Either the transport can take nothing now, or it has sent bytes
-    /// that it has not released, and no read is in flight that could bring more. Pump again after
+    /// The peer has to receive or to acknowledge bytes. Either the transport can accept nothing now, or it has sent
+    /// bytes that it has not released, and no read is in flight that could bring more. Pump again after
     /// [`Transport::handle_writable`] or [`Transport::receive`]. If the transport is blocked, reads may be in flight;
     /// pump again after each of them.
     Blocked,
@@ -96,13 +96,13 @@ impl Stream {
     }
 
     /// The pieces that may be promised: pieces in memory, unless [`set_takes`](Self::set_takes) has said that the
-    /// transport takes others.
+    /// transport can send other pieces.
     #[must_use]
     pub const fn takes(&self) -> Takes {
         self.takes
     }
 
-    /// Says which pieces the transport takes.
+    /// Says which pieces the transport can send.
     pub const fn set_takes(&mut self, takes: Takes) {
         self.takes = takes;
     }
@@ -198,7 +198,7 @@ impl Stream {
         self.takes = Takes::Memory;
     }
 
-    /// Takes a read that has ended. Pump afterwards.
+    /// Handles a read that has ended. Pump afterwards.
     pub fn handle_read(&mut self, done: ReadDone) {
         self.files.handle_read(&mut self.queue, done);
     }
@@ -229,7 +229,7 @@ impl Stream {
         self.files.settle(&mut self.queue, disk, owner, blocked);
     }
 
-    /// Sends at most 1 MiB and 64 KiB, or 320 KiB if the transport takes memory only: fill, drain, settle, and again, until
+    /// Sends at most 1 MiB and 64 KiB, or 320 KiB if the transport sends only from memory: fill, drain, settle, and again, until
     /// nothing more can be done now.
     pub fn pump(
         &mut self,

@@ -14,9 +14,9 @@
 //! `IORING_OP_SEND_ZC` and `MSG_ZEROCOPY` lead to the same completion of the kernel (`struct ubuf_info`), which comes
 //! when the last reference goes. This module uses `MSG_ZEROCOPY`: a direct call keeps the order of bytes among other
 //! sends of the socket, and works with epoll, too. On loopback the kernel copies with either, and both cost more than a
-//! copy at once. CPU of the sender per GiB in pieces of 64 KiB, Linux 6.18, median (least and greatest of five rounds):
-//! copy 144 ms (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the default. A
-//! socket whose completion says that the kernel has copied goes on with copies.
+//! copy together. CPU of the sender per GiB in pieces of 64 KiB, Linux 6.18, median (least and greatest of five
+//! rounds): copy 144 ms (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the
+//! default. A socket whose completion says that the kernel has copied goes on with copies.
 
 use core::iter::once;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -49,7 +49,7 @@ pub struct KernelTcp {
     receive_token: Token,
     writable_token: Token,
     receiving: Receiving,
-    /// Some exactly while the ring waits for the socket to take bytes, because it was full or was sent
+    /// `Some` while the ring waits for the socket to have room for bytes, because it was full or was sent
     /// what its rate allows.
     writable: Option<Key>,
     /// The things that few sockets have: an idle connection is to stay small.
@@ -64,9 +64,9 @@ pub struct KernelTcp {
 /// The things that few sockets have.
 #[derive(Debug, Default)]
 struct Rare {
-    /// Some exactly while the socket is sent bytes at a rate.
+    /// `Some` while the socket is sent bytes at a rate.
     rate: Option<Rate>,
-    /// Some exactly if memory may be sent without a copy.
+    /// `Some` if memory may be sent without a copy.
     zero_copy: Option<ZeroCopy>,
 }
 
@@ -74,12 +74,12 @@ struct Rare {
 #[derive(Debug)]
 struct ZeroCopy {
     token: Token,
-    /// Some once the kernel has been asked to report them.
+    /// `Some` once the kernel has been asked to report them.
     notices: Option<Key>,
     /// False once the kernel has copied despite the flag.
     is_on: bool,
-    /// For each send whose memory the kernel may refer to: the position up to which the queue may be released before
-    /// its notice.
+    /// For each send whose memory the kernel may refer to: before its notice, the queue may be released only up to this
+    /// position.
     held: VecDeque<u64>,
     /// The number of sends before these.
     released: u64,
@@ -105,7 +105,7 @@ impl ZeroCopy {
 #[derive(Debug)]
 struct Rate {
     bytes_per_second: NonZeroU64,
-    /// Some exactly if the kernel does not keep to the rate.
+    /// `Some` if the kernel does not keep to the rate.
     slices: Option<Slices>,
 }
 
@@ -122,7 +122,7 @@ enum Receiving {
 }
 
 impl KernelTcp {
-    /// Takes a connected socket. The operations of the transport carry these tokens; nothing is
+    /// Makes a transport of a connected socket. The operations of the transport carry these tokens; nothing is
     /// received before [`set_receiving`](Transport::set_receiving).
     #[must_use]
     pub const fn new(socket: Fd, receive_token: Token, writable_token: Token) -> Self {
@@ -178,7 +178,7 @@ impl KernelTcp {
     }
 
     /// Sends at most `budget` bytes from the head of the queue: a range of a file, pages of a pipe, or several pieces
-    /// of memory. The `rest` are the ready chunks behind the `first` one.
+    /// of memory. The `rest` are the ready chunks after the `first` one.
     fn send<'a>(
         &mut self,
         ring: &mut Ring,
@@ -283,7 +283,7 @@ impl KernelTcp {
         }
     }
 
-    /// Has the next send tried at once, whether or not the socket was full.
+    /// The next send is tried at once, whether or not the socket was full.
     pub(crate) fn stop_waiting(&mut self, ring: &mut Ring) {
         if let Some(key) = self.writable.take() {
             ring.cancel(key);

@@ -8,9 +8,9 @@
 //! the pages that remain then. In a small memory, pages that wait for their discard would displace pages that are kept.
 //! There the first discard comes without a pause, with the next read of any such stream of the worker.
 //!
-//! A range is spliced and discarded only if nothing of its next 256 MiB was in memory, and nothing of the 64 MiB behind
-//! them, the farthest that the kernel may read ahead. Then all pages are ours. A stream that keeps its pages in the
-//! page cache marks the inode when it sends, and around each of its reads, so its pages are not discarded. Other
+//! A range is spliced and discarded only if nothing of its next 256 MiB was in memory. Nothing of the 64 MiB after them
+//! may be in memory, either: the kernel may read ahead so far. Then all pages are ours. A stream that keeps its pages
+//! in the page cache marks the inode when it sends, and around each of its reads, so its pages are not discarded. Other
 //! processes cannot be seen. Pages that they bring of such a file while it is sent, and for a minute after its end, may
 //! be discarded. Pages that they brought before are seen and stay.
 //!
@@ -37,14 +37,15 @@ use ring::{Ring, Time};
 use crate::file::{File, PAGE};
 use crate::page_cache::{Leaving, PageCache, Watch};
 
-/// The pause before the first discard behind a stream that has ended, and the interval for [`Trails::due`]. On most
+/// The pause before the first discard after a stream that has ended, and the interval for [`Trails::due`]. On most
 /// paths packets are acknowledged within it, and at 1 GiB/s it leaves 100 MiB behind.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// The factor by which each further pause is longer: 0.1, 0.8, 6.4 and 51 s. In this time even a slow peer has taken
 /// the 4 MiB that a socket may hold (`tcp_wmem`).
 const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
-/// The bytes behind a stream that goes on which are discarded at once; fewer wait for its end.
+/// If at least this many bytes behind a running stream can be discarded, they are discarded. Fewer bytes wait for the
+/// end of the stream.
 const STEP: u64 = 1 << 20;
 /// The maximum of discards before their time that come with a read, which leaves one range at most. Each notes the
 /// blocks of its range, on the event loop.
@@ -52,11 +53,11 @@ const EARLY_MAX: usize = 4;
 /// A discard begins so far in front of the end of the one before it: packets refer to 4 MiB at most, and a folio
 /// has 2 MiB at most.
 const AGAIN: u64 = 8 << 20;
-/// The bytes behind the end of a stream's reads that its last discard covers: the largest usual readahead of the
+/// The bytes after the end of a stream's reads that its last discard covers: the largest usual readahead of the
 /// kernel.
 const AHEAD: u64 = 64 << 20;
-/// The bytes that are searched at once for pages to keep, because the search is made on the event loop. In the worst
-/// case, pages that were evicted one by one, it takes some 3 ms.
+/// The bytes that are searched in one step for pages to keep, because the search is made on the event loop. In the
+/// worst case, pages that were evicted one by one, it takes some 3 ms.
 const LOOK: u64 = 256 << 20;
 
 /// The trails of all streams of a worker.
@@ -125,7 +126,7 @@ impl Trail {
     }
 
     /// Returns whether the page cache has no pages of others where the next read of a range has an effect. It looks
-    /// only behind the part that was absent before, because the stream has not read there.
+    /// only after the part that was absent before, because the stream has not read there.
     pub(crate) fn reaches(&self, ring: &Ring, range: &Range<u64>) -> bool {
         let next = range.start..range.end.min(range.start.saturating_add(CHUNK_MAX));
         let absent_to = self.absent_to.get();
@@ -478,7 +479,7 @@ mod tests {
         (0..3).for_each(end);
         let _ = trails.due(after(0));
         let _short = trails.begin(&file, MIB, 66 * MIB);
-        // The other trail ends behind the part that is known to be absent.
+        // The other trail ends after the part that is known to be absent.
         assert_eq!(trails.left.borrow().len(), 2);
         let _next = trails.begin(&file, MIB, END);
         assert_eq!(ranges(&trails.due(after(1))), [(0, 65)]);

@@ -2,8 +2,8 @@
 //!
 //! The contract:
 //!
-//! - `takes` says which payloads a transport can send: memory only, or also ranges of files and pipes. For a transport
-//!   that takes memory only, resident bytes are copied into buffers, and all others are read into them.
+//! - `takes` says which payloads a transport can send: only memory, or also ranges of files and pipes. For a transport
+//!   that sends only from memory, resident bytes are copied into buffers, and all others are read into them.
 //! - `drain` returns `Empty` only if the transport holds nothing back. A stream is drained only when all of its bytes
 //!   are released.
 //! - `weight` is the memory that the transport keeps. It counts in the budget of the worker.
@@ -40,12 +40,12 @@ pub enum Takes {
 pub enum Drained {
     /// No ready byte is left in the queue, and nothing is held back in the transport.
     Empty,
-    /// The socket is full; the transport will say that it can take more (an event "writable").
+    /// The socket is full; the transport will say when there is room again (an event "writable").
     Blocked,
     /// The budget is spent, and the queue has more ready bytes.
     TurnOver,
     /// The file of the range at the head of the queue cannot be sent on this socket. The transport
-    /// has marked the file, so that the source takes the range back and reads it.
+    /// has marked the file, so that the source retracts the range and reads it.
     Refused,
     /// The promised bytes cannot be sent: close the connection.
     Failed(Failure),
@@ -100,7 +100,7 @@ pub trait Handshake: fmt::Debug {
 /// [`KernelTcp`](crate::KernelTcp) is the transport for sockets of the kernel. A transport of your own, as for a
 /// protocol that encrypts or retransmits, returns [memory only](Takes::Memory), and in each [`drain`](Self::drain)
 ///
-/// 1. takes bytes of [`OutQ::next_ready`], as many as the peer and the budget allow, and calls `mark_sent` for them;
+/// 1. sends bytes of [`OutQ::next_ready`], as many as the peer and the budget allow, and calls `mark_sent` for them;
 /// 2. calls `mark_released` for bytes whose memory it no longer needs: at once if it has copied them, or when they are
 ///    acknowledged if it may have to retransmit them (it finds them by [`OutQ::in_flight`]);
 /// 3. returns why it has stopped. [`Drained::Blocked`] is a promise that the loop will hear when it can go on.
@@ -117,13 +117,13 @@ pub trait Transport {
         true
     }
 
-    /// What the handshake of the transport has said, once the transport [is open](Self::is_open); `None` if it has none.
+    /// The facts of the transport's handshake, once the transport [is open](Self::is_open); `None` if it has none.
     fn handshake(&self) -> Option<Rc<dyn Handshake>> {
         None
     }
 
-    /// The memory that the transport holds beside the queue, such as a record that is not sent yet, or the first part
-    /// of a received one. By default there is none.
+    /// The memory that the transport holds in addition to the queue, such as a record that is not sent yet, or the
+    /// first part of a received one. By default there is none.
     fn weight(&self) -> Weight {
         Weight::default()
     }
@@ -131,9 +131,9 @@ pub trait Transport {
     /// Sends ready bytes of the queue, at most `budget` of them, and subtracts the sent bytes from `budget`.
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained;
 
-    /// The bytes that may be on their way to the peer at once, as far as the transport knows: its congestion window,
-    /// or the peer's if that is smaller. Files are [read ahead](crate::Window) as far as two such windows. By default
-    /// there is no such limit: a socket of the kernel releases bytes when it has taken them.
+    /// The bytes that may be on their way to the peer at the same time, as far as the transport knows: its congestion
+    /// window, or the peer's if that is smaller. Files are [read ahead](crate::Window) as far as two such windows. By
+    /// default there is no such limit: a socket of the kernel releases bytes when it has taken them.
     fn window(&self) -> u64 {
         u64::MAX
     }
@@ -154,7 +154,7 @@ pub trait Transport {
     /// nothing changes: few transports treat clients differently.
     fn set_client(&mut self, _client: IpAddr) {}
 
-    /// The socket can take bytes again. Drain afterwards.
+    /// The socket has room for bytes again. Drain afterwards.
     fn handle_writable(&mut self);
 
     /// Handles a notice of the kernel about sent bytes ([`Event::Notice`](ring::Event::Notice)). It may release bytes
@@ -165,13 +165,13 @@ pub trait Transport {
     /// Returns whether the socket was full at the last try, and has not reported room since.
     fn is_blocked(&self) -> bool;
 
-    /// The position in the stream up to which the peer has acknowledged its bytes, as far as is known. It may be
+    /// The peer has acknowledged the bytes of the stream before this position, as far as is known. It may be
     /// negative while the kernel has bytes of an earlier stream: only the difference of two such figures has a
     /// meaning.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64;
 
-    /// Sends at most so many bytes per second from now on, or as many as the peer takes. By default nothing changes: a
-    /// transport without rates sends as fast as it can.
+    /// Sends at most this many bytes per second from now on, or without a rate as many as the peer receives. By default
+    /// nothing changes: a transport without rates sends as fast as it can.
     fn set_rate(&mut self, _ring: &Ring, _bytes_per_second: Option<NonZeroU64>) {}
 
     /// Keeps few bytes beyond those on their way to the peer from now on, or as many as fit. Bytes in a transport were
@@ -200,7 +200,7 @@ pub trait Transport {
     /// Ends our side: the peer sees the end of the stream once everything has left.
     fn shutdown(&mut self, ring: &mut Ring);
 
-    /// Breaks the connection: the peer sees a reset, where it could take a plain end of the stream for the end of a
+    /// Breaks the connection: the peer sees a reset, where it could mistake a plain end of the stream for the end of a
     /// response. [`close`](Self::close) follows. By default `close` resets by itself.
     fn reset(&mut self, _ring: &mut Ring) {}
 

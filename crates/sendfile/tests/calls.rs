@@ -79,7 +79,7 @@ impl Setup {
         (token, bytes, end)
     }
 
-    /// Goes on until so much has left and the peer takes no more.
+    /// Goes on until so much has left and the peer receives no more.
     fn pause(&mut self) {
         let until = self.calls.ring().now() + Duration::from_millis(100);
         let mut done = Vec::new();

@@ -1,4 +1,4 @@
-//! Resident bytes for a transport that takes memory only: they are copied without a read, on both drivers.
+//! Resident bytes for a transport that sends only from memory: they are copied without a read, on both drivers.
 
 use std::fs::{self, File as StdFile, OpenOptions};
 use std::io::Read as _;
@@ -23,7 +23,7 @@ fn content() -> Vec<u8> {
     (0..SIZE).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
 }
 
-/// A stream to a peer over a socket that takes memory only.
+/// A stream to a peer over a socket that sends only from memory.
 struct Setup {
     ring: Ring,
     disk: Disk,
@@ -118,7 +118,7 @@ fn what_is_resident_is_copied_and_not_read() {
         for caching in [Caching::Always, Caching::Popular, Caching::Never] {
             let (_dir, path) = file();
             let (mut setup, theirs) = Setup::new(choice, &path);
-            // It takes more than a turn at once.
+            // It takes more than the bytes of a turn in one call.
             let socket = setup.transport.socket().os();
             rustix::net::sockopt::set_socket_send_buffer_size(socket, 4 << 20).unwrap();
             let all = reader(theirs);

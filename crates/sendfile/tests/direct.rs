@@ -1,4 +1,5 @@
-//! Reads past the page cache, for transports that take memory only, on the file system of the build directory.
+//! Reads that bypass the page cache, for transports that send only from memory, on the file system of the build
+//! directory.
 
 use std::fs::{self, File as StdFile};
 use std::io::Write as _;
@@ -17,7 +18,7 @@ const DISK: u64 = 1 << 40;
 /// No multiple of a block of any disk, and more than one read.
 const SIZE: usize = 3_000_001;
 
-/// A peer that takes everything at once.
+/// A peer that receives everything at once.
 #[derive(Default)]
 struct Sink(Vec<u8>);
 
@@ -86,7 +87,7 @@ fn is_direct(path: &Path) -> bool {
     )
 }
 
-/// Sends ranges of a cold file; returns whether it was read past the page cache. `None` where there are no such
+/// Sends ranges of a cold file; returns whether the reads bypassed the page cache. `None` where there are no such
 /// reads.
 fn send(choice: Choice, caching: Caching) -> Option<bool> {
     let content: Vec<u8> =

@@ -118,7 +118,7 @@ fn each_errno_of_sendfile_is_reported_as_what_it_is() {
     }
 }
 
-/// The memory of reads behind a failure is free at once, and does not count as memory that can be
+/// The memory of reads after a failure is free at once, and does not count as memory that can be
 /// given back.
 #[test]
 fn what_a_failure_drops_is_not_held() {

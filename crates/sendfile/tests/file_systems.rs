@@ -1,5 +1,5 @@
 //! File systems that do not know `RWF_NOWAIT`, as containers have. Resident ranges leave by
-//! `sendfile`, or are copied for a transport that takes memory only, without a read. Ranges that are missing or of
+//! `sendfile`, or are copied for a transport that sends only from memory, without a read. Ranges that are missing or of
 //! unknown residency are read.
 
 use core::time::Duration;

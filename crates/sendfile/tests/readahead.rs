@@ -38,7 +38,7 @@ fn next(ring: &mut Ring) -> Event {
 }
 
 impl Setup {
-    /// A disk whose reads take `read` each, and a peer that takes everything.
+    /// A disk whose reads take `read` each, and a peer that receives everything.
     fn new(read: Duration) -> Self {
         let send_buffer = 64 << 20;
         let world = World::new(Config { disk: read..=read, send_buffer, ..Config::new(1) });
@@ -237,7 +237,7 @@ fn what_a_stream_of_another_worker_has_brought_stays() {
     }
 }
 
-/// A discard behind the end of a stream reaches further than the stream has read.
+/// A discard after the end of a stream reaches further than the stream has read.
 #[test]
 fn what_another_worker_has_brought_behind_the_end_of_a_stream_stays() {
     let mut setup = Setup::new(Duration::from_micros(100));

@@ -21,7 +21,7 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 const NEVER: Duration = Duration::from_secs(1_000_000);
 const MIB: u64 = 1 << 20;
 
-/// A transport that takes memory only, and keeps sent bytes until they are acknowledged.
+/// A transport that sends only from memory, and keeps sent bytes until they are acknowledged.
 struct Windowed {
     window: u64,
     /// The time after which an acknowledgement comes.

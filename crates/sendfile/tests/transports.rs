@@ -33,7 +33,7 @@ fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
-/// A transport that takes memory only, keeps referring to sent bytes, and may send them again.
+/// A transport that sends only from memory, keeps referring to sent bytes, and may send them again.
 struct Toy {
     random: Random,
     /// Everything sent, from position 0 on.
@@ -64,7 +64,7 @@ impl Toy {
         assert_eq!(at, queue.sent());
     }
 
-    /// Has the peer acknowledge some of its bytes.
+    /// Lets the peer acknowledge some of its bytes.
     fn acknowledge(&mut self, queue: &mut OutQ<Piece>) {
         let n = self.random.below(queue.sent() - queue.released() + 1);
         queue.mark_released(n);
@@ -608,7 +608,7 @@ fn a_stream_holds_two_windows_of_its_transport_at_most() {
     assert!(reached > 3 * BUFFER_BYTES, "windows are used: {reached}");
 }
 
-/// The bytes that the peer gets in so many seconds of the simulated clock.
+/// The bytes that the peer gets in this many seconds of the simulated clock.
 fn send_for(
     setup: &mut Setup,
     transport: &mut KernelTcp,

@@ -40,7 +40,7 @@ struct Sending {
     transport: KernelTcp,
     peer: Peer,
     has_ended: bool,
-    /// Some while the stream waits: the reads that each other stream has begun since.
+    /// `Some` while the stream waits: the reads that each other stream has begun since.
     passed: Option<Vec<u64>>,
 }
 
@@ -52,7 +52,7 @@ struct Worker {
     again: Vec<usize>,
     /// The maximum of times that a waiting stream was passed by another.
     passed_max: u64,
-    /// The maximum of streams that waited at once.
+    /// The maximum of streams that waited at the same time.
     waiting_max: usize,
 }
 

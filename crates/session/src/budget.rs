@@ -5,7 +5,7 @@
 //! its turn, and gives back the bytes that it did not need.
 //!
 //! Each connection has a budget, and all connections of a worker share one. When a connection's budget is spent, the
-//! worker receives nothing more from it and begins no further response until the peer has taken some bytes. When the
+//! worker receives nothing more from it and begins no further response until the peer has received some bytes. When the
 //! worker's budget is spent, each connection has one response at a time, and the response to a listing is a 503. Memory
 //! with limits of its own does not count: buffers and pipes of the disk (`sendfile::Disk`), receive buffers (`ring`),
 //! lines of logs (`log`).
@@ -22,7 +22,7 @@ pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 /// Bytes of finished responses and listings that one worker keeps for later requests.
 pub const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-// With default settings, a worker has the budgets of 512 connections beside a full cache.
+// With default settings, a worker has the budgets of 512 connections in addition to a full cache.
 const _: () = assert!(WORKER_BYTES_MAX == CACHED_BYTES_MAX + 512 * CONNECTION_BYTES_MAX);
 
 /// The part of a worker's budget that contents for slow clients may not use.
@@ -55,7 +55,7 @@ impl Budget {
         self.own = self.own - before + now;
     }
 
-    /// Bytes that connections hold beside shared ones.
+    /// Bytes that connections hold in addition to shared ones.
     pub const fn own(&self) -> u64 {
         self.own
     }
@@ -70,8 +70,8 @@ impl Budget {
         self.held() >= self.bytes_max
     }
 
-    /// Returns whether so many bytes more may be held for a connection whose turn it is. A part of the budget is left for
-    /// those that hold little.
+    /// Returns true if `bytes` more bytes may be held for a connection whose turn it is. A part of the budget is left
+    /// for those that hold little.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.held().saturating_add(bytes) <= self.bytes_max - self.bytes_max / LEFT_PART
     }

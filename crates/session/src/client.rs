@@ -19,12 +19,12 @@ pub struct Client {
     pub address: Option<IpAddr>,
     /// The name in logs.
     pub name: Box<str>,
-    /// Some if the client's connections are counted.
+    /// `Some` if the client's connections are counted.
     pub counted: Option<Counted>,
 }
 
 /// The sender of a request, as far as its connection and the proxies that are believed tell. Whatever depends on the
-/// scheme of a request takes it from here.
+/// scheme of a request gets it from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
     /// The address of the other end of the connection, or the client that it has named in front of it; `None` for a Unix
@@ -122,7 +122,7 @@ impl Proxies {
 
     /// Returns the scheme that the client has asked for, if this peer is a proxy that is believed, and says it.
     pub fn told_scheme(&self, peer: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
-        // What others say is nothing.
+        // The fields of others do not count.
         if !self.trusts(peer) {
             return None;
         }

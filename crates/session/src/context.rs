@@ -52,7 +52,7 @@ pub struct Context {
     pub site_rules: Rc<dyn SiteRules>,
     /// The memory that peers make the worker hold.
     pub budget: Budget,
-    /// The pieces that all transports take; `None` if each takes its own.
+    /// The pieces that all transports can send; `None` if they differ.
     pub takes: Option<Takes>,
     /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
@@ -82,8 +82,8 @@ pub trait SiteRules: fmt::Debug {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
 
     /// The client of a request for the log, if a proxy that is believed names one. `own` is the address of the
-    /// connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for. A forged field
-    /// names no client.
+    /// connection's client, `Some(None)` on a Unix socket; no proxy is believed where it was not asked for. A forged
+    /// field names no client.
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
 
     /// Returns whether the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default none is.
@@ -92,7 +92,7 @@ pub trait SiteRules: fmt::Debug {
     }
 
     /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
-    /// `client` is as for [`client`](Self::client). By default nobody is believed.
+    /// `client` is as for [`client`](Self::client). By default no proxy is believed.
     fn scheme(&self, own: Scheme, _client: Option<Option<IpAddr>>, _head: &Head<'_>) -> Scheme {
         own
     }
@@ -102,7 +102,7 @@ pub trait SiteRules: fmt::Debug {
         false
     }
 
-    /// Returns whether a route of a listener can take tunnels of HTTP/2. By default none can.
+    /// Returns true if a route of a listener accepts tunnels of HTTP/2. By default none can.
     fn takes_tunnels(&self, _listener: u32) -> bool {
         false
     }
@@ -192,7 +192,7 @@ impl Context {
         Ticket { connection: Ticket::UNNAMED, request: self.unnamed }
     }
 
-    /// Takes the limits of another configuration.
+    /// Uses the limits of another configuration from now on.
     pub fn set_tuning(&mut self, tuning: Tuning) {
         self.budget.set_max(tuning.memory_bytes_max);
         self.tuning = Rc::new(tuning);

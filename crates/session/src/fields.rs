@@ -17,7 +17,7 @@ const OF_CONTENT: [&[u8]; 3] = [b"Content-Disposition", b"Content-Language", b"C
 /// The statuses for which a rule changes the fields about caching, unless it names others: as with `add_header` of
 /// nginx. An error may be over long before a cached response for the missing file expires.
 const LASTING: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
-/// Fields that say how long caches may keep a response, and how long a cache has kept it, beside [`TARGETED`].
+/// Fields that say how long caches may keep a response, and how long a cache has kept it, in addition to [`TARGETED`].
 const OF_CACHING: [&str; 5] =
     ["Age", "Edge-Control", "Expires", "Surrogate-Control", "X-Accel-Expires"];
 /// The suffix of `Cache-Control` and of the fields that replace it for some caches (RFC 9213 §2).

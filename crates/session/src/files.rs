@@ -28,8 +28,8 @@ pub struct FileSet {
     pub own_coding: Option<Coding>,
     /// The rules that its heads obey.
     pub fields: Rules,
-    /// Some for a film: its layout, once that has been learned; None within if the container does not
-    /// tell the rate.
+    /// `Some` for a film: its layout, once that has been learned. The inner `Option` is `None` if the container does
+    /// not tell the rate.
     pub layout: Option<Box<OnceCell<Option<Layout>>>>,
 }
 
@@ -40,7 +40,7 @@ pub struct Variant {
     pub stat: Stat,
     /// The entity tag; empty if there is none.
     pub etag: Vec<u8>,
-    /// Where its bytes are.
+    /// The place of its bytes.
     pub data: Data,
     /// The usual response: status 200 to an HTTP/1.1 client whose connection stays open. It has the
     /// body too, if the body is in memory.
@@ -66,10 +66,10 @@ pub struct Whole<'a> {
     policy: Policy,
 }
 
-/// The place of a file's bytes. Those of an open file may be in memory, too, for connections that take memory only.
+/// The place of a file's bytes. Those of an open file may be in memory, too, for connections that send only from memory.
 #[derive(Debug)]
 pub enum Data {
-    /// Behind the head in [`Variant::finished`].
+    /// After the head in [`Variant::finished`].
     Memory,
     /// In an open file.
     File(Rc<File>),
@@ -86,26 +86,26 @@ pub struct Finished {
     modified_at: Option<usize>,
     /// The modification of the file, in Unix seconds.
     modified: i64,
-    /// Bytes of the head, with the empty line behind it.
+    /// Bytes of the head, with the empty line after it.
     pub head_len: usize,
     /// True if a rule has set `Strict-Transport-Security`.
     pub has_hsts: bool,
     body_for: BodyFor,
 }
 
-/// The connections that a finished response is sent to with the body that is behind its head.
+/// The connections that a finished response is sent to with the body that is after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFor {
-    /// None: there is no body behind the head.
+    /// None: there is no body after the head.
     None,
-    /// Those that take memory only. To others the open file is sent.
+    /// Those that send only from memory. To others the open file is sent.
     Memory,
     /// All of them.
     All,
 }
 
 impl BodyFor {
-    /// Returns whether it is sent to a connection that takes this.
+    /// Returns true if it is sent to a connection whose transport sends this.
     const fn is_sent(self, takes: Takes) -> bool {
         match self {
             Self::None => false,
@@ -134,7 +134,7 @@ impl FileSet {
         coding.and_then(|coding| self.encoded[coding as usize].as_ref()).unwrap_or(&self.plain)
     }
 
-    /// The value of `Vary`, if the answer depends on the codings that a client takes.
+    /// The value of `Vary`, if the answer depends on the codings that a client accepts.
     pub fn vary(&self) -> Option<&'static [u8]> {
         (!self.codings.is_empty()).then_some(&b"Accept-Encoding"[..])
     }
@@ -261,7 +261,7 @@ impl<'a> Whole<'a> {
 }
 
 impl Finished {
-    /// Returns whether the body behind the head is sent to a connection that takes this.
+    /// Returns whether the body after the head is sent to a connection whose transport sends this.
     pub const fn has_body_for(&self, takes: Takes) -> bool {
         self.body_for.is_sent(takes)
     }
@@ -367,7 +367,7 @@ pub fn head<'a>(
         etag: (!etag.is_empty()).then_some(etag.into()),
         vary: vary.map(Into::into),
         accept_ranges: true,
-        // The media type follows from the name, and a browser must not take the contents for a script.
+        // The media type follows from the name, and a browser must not mistake the contents for a script.
         nosniff: true,
         ..ResponseHead::new(Status::Ok)
     }

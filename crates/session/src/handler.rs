@@ -3,12 +3,12 @@
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
 //! of files and producers. A search is dropped when its request no longer waits. If a large answer was not kept, the
 //! handler finds it again when its turn comes, unless the answer is unique. A request that is not the next on its
-//! connection may be postponed: a gateway begins no request whose client cannot take the response yet. Otherwise a client
-//! that sends many requests ahead and reads nothing would occupy all processes of an application.
+//! connection may be postponed: a gateway begins no request if its client cannot receive the response yet. Otherwise a
+//! client that sends many requests ahead and reads nothing would occupy all processes of an application.
 //!
-//! A producer makes bytes while they are sent, and is polled when its earlier bytes have left. A consumer takes bytes
-//! that a client sends: the session asks for its room and decodes no more than that. A response may begin while the
-//! body comes. If the response ends first, the consumer is dropped. Then up to 1 MiB of the rest of the body is
+//! A producer makes bytes while they are sent, and is polled when its earlier bytes have left. A consumer receives
+//! bytes that a client sends: the session asks for its room and decodes no more than that. A response may begin while
+//! the body comes. If the response ends first, the consumer is dropped. Then up to 1 MiB of the rest of the body is
 //! skipped, and a longer rest closes the connection. A response with status 101 makes the connection a tunnel. The only
 //! way to abort a search, a producer or a consumer is to drop it.
 //!
@@ -46,8 +46,8 @@ pub trait Handler {
     /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one.
     ///
     /// The session calls it before [`find`](Self::find), for a request that has a body or asks for an upgrade. A body
-    /// that nothing takes is skipped. A response with status 101 agrees to an upgrade: its body is sent unframed, and
-    /// the consumer gets all bytes that the client sends behind its request.
+    /// that nothing uses is skipped. A response with status 101 agrees to an upgrade: its body is sent unframed, and
+    /// the consumer gets all bytes that the client sends after its request.
     fn consumer(
         &mut self,
         _shell: &mut Shell,
@@ -71,7 +71,7 @@ pub trait Handler {
         answer: &'a Self::Answer,
     ) -> Response<'a>;
 
-    /// Takes note of a response with a reason. `id` makes the id of its request. By default it does nothing.
+    /// Records a response with a reason. `id` makes the id of its request. By default it does nothing.
     fn note_error(
         &mut self,
         _cx: &Context,
@@ -104,7 +104,7 @@ pub trait Handler {
         false
     }
 
-    /// Takes a completion of one of the handler's own operations.
+    /// Handles a completion of one of the handler's own operations.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
 
     /// The next interim response to a request whose answer was not found yet. The interim responses of a request come
@@ -159,8 +159,8 @@ pub struct AnswerSize {
     pub keep: Keep,
 }
 
-/// How long a connection keeps an answer whose response cannot begin yet. An answer that is not kept is found again when
-/// the turn of its response comes.
+/// The time for which a connection keeps an answer whose response cannot begin yet. An answer that is not kept is found
+/// again when the turn of its response comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
     /// Until the turn of its response, unless the answer is large or holds files.
@@ -220,7 +220,7 @@ pub struct Response<'a> {
     pub shows_id: bool,
 }
 
-/// The terms on which a response is sent, beside its bytes.
+/// The terms on which a response is sent, in addition to its bytes.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The place where the request is recorded, if it is logged or counted.
@@ -231,7 +231,7 @@ pub struct Terms {
     pub is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
     pub server_timing: bool,
-    /// True if the connection is closed behind the response.
+    /// True if the connection is closed after the response.
     pub is_last: bool,
     /// The maximum rate of the response in bytes per second.
     pub rate: Option<NonZeroU64>,
@@ -345,8 +345,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The range of a file that the body begins with on a connection that takes this, or has behind bytes that are in
-    /// memory; `None` if it needs no file, or one only behind what has to be made.
+    /// The range of a file that the body begins with on a connection whose transport sends this, or has after bytes
+    /// that are in memory; `None` if it needs no file, or one only after what has to be made.
     pub fn first_range(&self, takes: Takes) -> Option<(Rc<File>, Range<u64>)> {
         match &self.form {
             Form::Whole(whole) if whole.variant().finished.has_body_for(takes) => None,
@@ -453,7 +453,7 @@ impl Body {
         self.first.as_mut()
     }
 
-    /// The number of parts behind the first.
+    /// The number of parts after the first.
     pub const fn further_parts(&self) -> usize {
         self.rest.len()
     }
@@ -516,26 +516,26 @@ pub trait Consumer: fmt::Debug {
     /// The most bytes of content that a body may have; a longer body is refused with 413.
     fn bytes_max(&self) -> u64;
 
-    /// The number of bytes that the consumer can take now. A body waits while it is less than [`CONSUMER_ROOM_MIN`].
-    /// The handler says when there is more room ([`Handler::next_woken`]).
+    /// The number of bytes for which the consumer has room now. A body waits while it is less than
+    /// [`CONSUMER_ROOM_MIN`]. The handler says when there is more room ([`Handler::next_woken`]).
     fn room(&self) -> u64;
 
-    /// Takes the next bytes, at most as many as the room.
+    /// Receives the next bytes, at most as many as the room.
     fn push(&mut self, bytes: &[u8]);
 
-    /// Takes a field of the trailer section, after all bytes: name and value.
+    /// Receives a field of the trailer section, after all bytes: name and value.
     fn trailer(&mut self, _name: &[u8], _value: &[u8]) {}
 
-    /// Takes the end of the body.
+    /// Receives the end of the body.
     fn end(&mut self);
 
-    /// Returns true if the bytes behind the body are also for the consumer, if the response has status 101 and the body
+    /// Returns true if the bytes after the body are also for the consumer, if the response has status 101 and the body
     /// has ended before it.
     fn awaits_tunnel(&self) -> bool {
         false
     }
 
-    /// Takes note that the body has more than [`bytes_max`](Self::bytes_max), and that the rest will not come. Returns
+    /// Records that the body has more than [`bytes_max`](Self::bytes_max), and that the rest will not come. Returns
     /// true if the handler answers the request for that reason, or has answered it already; otherwise the session does.
     fn handle_excess(&mut self) -> bool {
         false
@@ -555,7 +555,7 @@ pub const CONSUMER_ROOM_MIN: u64 = 4 * 1024;
 /// The state of a producer after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produced {
-    /// More bytes are ready at once.
+    /// More bytes are ready now.
     More,
     /// More bytes will come: the handler says when ([`Handler::next_woken`]).
     Waiting,
@@ -567,12 +567,12 @@ pub enum Produced {
 
 /// The destination of a producer's bytes. The session frames them.
 pub trait BodySink {
-    /// The pieces that the sink takes.
+    /// The pieces that the sink accepts.
     fn takes(&self) -> Takes;
 
-    /// Returns true if the connection has other requests beside this one, or takes little. Then no body should keep much
-    /// memory for a client that takes nothing: such a client would have that memory as many times as it has requests. By
-    /// default the body is alone.
+    /// Returns true if the connection has other requests at the same time, or receives little. Then no body should keep
+    /// much memory for a client that receives nothing: such a client would have that memory as many times as it has
+    /// requests. By default the body is alone.
     fn is_shared(&self) -> bool {
         false
     }

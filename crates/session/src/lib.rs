@@ -2,8 +2,8 @@
 //!
 //! A [`network`](network::Network) brings connections and their bytes. A [`session`](Session) decides what becomes of them,
 //! for each connection. A [`handler`](handler::Handler) answers requests with [responses](handler::Response). A worker
-//! connects these, and each of them is one of several: the crate has the sessions that users have, and neither network
-//! nor handler. What acts on the world is handed to them as a [`Shell`](shell::Shell), or a part of it.
+//! connects one of each kind. This crate has the sessions of the server, but neither a network nor a handler. They act
+//! on the world by a [`Shell`](shell::Shell), or a part of it, which the worker lends to them.
 
 #![forbid(unsafe_code)]
 

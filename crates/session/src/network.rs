@@ -30,8 +30,8 @@ pub trait Network {
     /// several connections.
     type Bytes: Deref<Target = [u8]>;
 
-    /// The pieces that all of its transports take; `None` if some take ranges of files, and others memory only. By default
-    /// all take ranges of files.
+    /// The pieces that all of its transports can send; `None` if some send ranges of files, and others only memory. By
+    /// default all send ranges of files.
     fn takes(&self) -> Option<Takes> {
         Some(Takes::Files)
     }
@@ -39,7 +39,7 @@ pub trait Network {
     /// Accepts connections, or leaves them in the stack's line.
     fn set_accepting(&mut self, ring: &mut Ring, on: bool);
 
-    /// Takes a completion whose token is of the network's kinds.
+    /// Handles a completion whose token is of the network's kinds.
     fn handle(
         &mut self,
         ring: &mut Ring,
@@ -82,7 +82,7 @@ pub trait Network {
     /// follow; ask [`next_event`](Self::next_event) for those that are there already.
     fn remove(&mut self, _ring: &mut Ring, _number: u32) {}
 
-    /// Takes the listeners of the next configuration. By default nothing changes: those of the kernel are
+    /// Uses the listeners of the next configuration from now on. By default nothing changes: those of the kernel are
     /// added and removed one by one.
     fn set_listeners(&mut self, _listeners: &[(u32, Listen)]) {}
 
@@ -121,8 +121,8 @@ pub trait Network {
     /// of all connections that waited.
     fn is_closed(&self) -> bool;
 
-    /// Waits until what was noted beside connections, such as frames, is written; for `limit` at most. Nothing comes
-    /// after it.
+    /// Waits until other records than those of connections, such as frames, are written; for `limit` at most. Nothing
+    /// comes after it.
     fn end(&mut self, _limit: Duration) {}
 }
 

@@ -49,7 +49,7 @@ impl Reader {
         Self { is_trusted, bytes: Vec::new() }
     }
 
-    /// Takes the next bytes of the connection. `None` if more are needed.
+    /// Parses the next bytes of the connection. `None` if more are needed.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Reader {
         &self.bytes
     }
 
-    /// Bytes of memory beside the reader itself.
+    /// Bytes of memory in addition to the reader itself.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.bytes.capacity()

@@ -43,7 +43,7 @@ pub enum Reason {
     Depth,
     /// No route of the site has the path.
     NoRoute,
-    /// The route does not take the method.
+    /// The route does not accept the method.
     Method,
     /// The route has a fixed status.
     Fixed,

@@ -52,7 +52,7 @@ pub struct UpstreamTimes {
 /// The entry of a request.
 #[derive(Debug)]
 pub struct Record {
-    /// Where it is recorded.
+    /// The place where it is recorded.
     pub recording: Rc<Recording>,
     /// The client, if that is not the one of the connection.
     pub client: Option<IpAddr>,
@@ -110,7 +110,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Takes the parts that are known; others are empty. Without a method nothing is known.
+    /// Makes a record of the parts that are known; others are empty. Without a method nothing is known.
     #[must_use]
     pub fn new(method: &[u8], target: &[u8], version: &[u8]) -> Self {
         if method.is_empty() {
@@ -122,13 +122,13 @@ impl Sketch {
         Self { line: known.join(&b' '), method: method.len(), path }
     }
 
-    /// Bytes of memory beside its own.
+    /// Bytes of memory in addition to its own.
     pub(crate) fn memory(&self) -> usize {
         self.line.capacity()
     }
 }
 
-/// The facts that a log shows beside the usual ones.
+/// The facts that a log shows in addition to the usual ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum More {
     /// None.
@@ -190,7 +190,7 @@ impl Record {
         Self::with(recording, head, status, began, more)
     }
 
-    /// The same, with what the log shows beside the usual facts.
+    /// The same, with what the log shows in addition to the usual facts.
     pub fn with(
         recording: Rc<Recording>,
         head: Option<&Head<'_>>,
@@ -228,7 +228,7 @@ impl Record {
         Box::new(record)
     }
 
-    /// Takes the request line of a request that has no head.
+    /// Records the request line of a request that has no head.
     pub(crate) fn set_line(&mut self, sketch: &Sketch) {
         if self.recording.log.is_some() && !sketch.line.is_empty() {
             self.text = Text::of_sketch(sketch);

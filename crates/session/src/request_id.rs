@@ -1,8 +1,8 @@
 //! The ids of requests, and the traces of which they are a part.
 //!
 //! A trusted proxy may give a request its id in `X-Request-Id`. Any other request has an id that is made of its number,
-//! the number of its connection and random bits of the worker. So the id is made anew wherever it is needed, and takes no
-//! memory before.
+//! the number of its connection and random bits of the worker. So the id is made anew wherever it is needed, and needs
+//! no memory before.
 
 use core::fmt;
 

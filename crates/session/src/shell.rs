@@ -1,6 +1,6 @@
-//! What acts on the world for the parts of a worker: the ring, the clock, and what the operator is told.
+//! The tools with which the parts of a worker act on the world: the ring, the clock, and the messages to the operator.
 //!
-//! A part that needs less is given less: the ring alone, or the [`Context`] alone. What the operator is told goes through
+//! A part that needs less is given less: the ring alone, or the [`Context`] alone. Messages to the operator go through
 //! a trait, so that these parts know neither logs nor files.
 
 use core::fmt;
@@ -41,7 +41,7 @@ pub enum Complaint {
     Http2,
 }
 
-/// Whoever runs the server, as the parts of a worker can tell something.
+/// The operator, to whom the parts of a worker can send messages.
 pub trait Operator: fmt::Debug {
     /// Writes a message.
     fn note(&mut self, ring: &mut Ring, text: &str);

@@ -1,7 +1,7 @@
 //! The names of requests.
 
-/// Names a request whose answer comes later. The caller chooses the two numbers; who
-/// answers returns them with the answer and gives them no meaning.
+/// Names a request whose answer comes later. The caller chooses the two numbers; the part that answers returns them
+/// with the answer and gives them no meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The first number: the connection.

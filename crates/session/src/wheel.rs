@@ -55,7 +55,7 @@ impl<Id> Wheel<Id> {
         tick as u64 > self.tick_of(deadline) + 1
     }
 
-    /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
+    /// Adds an entry, so that `id` expires at its deadline or soon after; returns the tick of the entry.
     pub fn insert(&mut self, id: Id, deadline: Time) -> Tick {
         let tick = (self.tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
         self.slots[slot(tick)].push(id);

@@ -115,7 +115,7 @@ impl Client {
     /// Sends these bytes and nothing else.
     ///
     /// # Errors
-    /// Those of send(2); [`ErrorKind::TimedOut`] if the server does not take the bytes.
+    /// Those of send(2); [`ErrorKind::TimedOut`] if the server does not receive the bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let deadline = self.deadline();
         let mut bytes = bytes.as_ref();
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Receives one response to any request but HEAD. An interim response (1xx) counts as a response. Bytes
-    /// behind the response are kept for the next call.
+    /// after the response are kept for the next call.
     ///
     /// # Errors
     /// See [`Client`].

@@ -34,7 +34,7 @@ impl Disk {
         let disk = Self { place };
         File::create(disk.image()).and_then(|it| it.set_len(BYTES)).map_err(failed)?;
         fs::create_dir(disk.mounted()).map_err(failed)?;
-        // With one group of blocks and no journal, each file lies in one piece, with only files behind it.
+        // With one group of blocks and no journal, each file lies in one piece, with only files after it.
         let options = ["-q", "-F", "-b", "4096", "-O", "^has_journal"];
         run(Command::new("mkfs.ext4").args(options).arg(disk.image()))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(disk.image()).arg(disk.mounted()))?;
@@ -47,7 +47,7 @@ impl Disk {
         Tree::beneath(self.mounted())
     }
 
-    /// Makes the rest of the file unreadable from `offset` on, and everything behind it on the device: files that were
+    /// Makes the rest of the file unreadable from `offset` on, and everything after it on the device: files that were
     /// not written to the device ([`Tree::evict`] does so) before this one. Pages in memory stay there.
     ///
     /// # Panics

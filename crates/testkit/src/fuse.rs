@@ -122,7 +122,7 @@ struct FuseState {
     delays: HashMap<Op, Duration>,
     /// Take precedence over `delays`.
     node_delays: HashMap<(NodeId, Op), Duration>,
-    /// The offset from which on a file is unreadable.
+    /// The bytes of a file at this offset and after it cannot be read.
     unreadable_from: HashMap<NodeId, u64>,
     tallies: HashMap<Op, Tally>,
     /// In order of arrival.

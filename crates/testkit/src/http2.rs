@@ -63,13 +63,13 @@ pub struct Reply {
     pub interim: Vec<u16>,
     /// The body.
     pub body: Vec<u8>,
-    /// The fields behind the body.
+    /// The fields after the body.
     pub trailers: Vec<(String, String)>,
     /// The code with which the server has reset the stream.
     pub reset: Option<u32>,
     /// True if the server has ended the stream.
     pub has_ended: bool,
-    /// True if the server has said behind the response that it needs no more of the request.
+    /// True if the server has said after the response that it needs no more of the request.
     pub is_rest_unwanted: bool,
 }
 
@@ -86,7 +86,7 @@ impl Reply {
         self.has_ended || self.reset.is_some()
     }
 
-    /// Returns true if the server takes no more of the request.
+    /// Returns true if the server wants no more of the request.
     const fn takes_no_more(&self) -> bool {
         self.is_rest_unwanted || self.reset.is_some()
     }
@@ -103,7 +103,7 @@ pub struct Http2<S = TcpStream> {
     replies: BTreeMap<u32, Reply>,
     /// A header block that is not complete.
     block: Vec<u8>,
-    /// The bytes that may be sent on the connection, and on streams beside the initial window.
+    /// The bytes that may be sent on the connection, and on streams in addition to the initial window.
     room: i64,
     stream_room: BTreeMap<u32, i64>,
     initial_window: i64,
@@ -226,7 +226,7 @@ impl<S: Read + Write> Http2<S> {
         self.request(pseudo("GET", path), true)
     }
 
-    /// Sends a whole body, as the windows of the server allow, and `trailers` behind it.
+    /// Sends a whole body, as the windows of the server allow, and `trailers` after it.
     ///
     /// # Errors
     /// Those of the stream.
@@ -244,7 +244,7 @@ impl<S: Read + Write> Http2<S> {
         Ok(())
     }
 
-    /// Sends bytes behind which more may follow, as the windows of the server allow.
+    /// Sends bytes after which more may follow, as the windows of the server allow.
     ///
     /// # Errors
     /// Those of the stream.
@@ -327,7 +327,7 @@ impl<S: Read + Write> Http2<S> {
         }
     }
 
-    /// Takes one frame of the server.
+    /// Handles one frame of the server.
     ///
     /// # Errors
     /// Those of the stream; [`ErrorKind::UnexpectedEof`] at its end.
@@ -376,7 +376,7 @@ impl<S: Read + Write> Http2<S> {
                     if frame.flags & END_STREAM == 0 {
                         push_frame(kind::WINDOW_UPDATE, 0, stream, &count, &mut bytes);
                     }
-                    // The server may have closed the connection behind its last frame.
+                    // The server may have closed the connection after its last frame.
                     let _ = self.send(&bytes);
                 }
             }

@@ -1,4 +1,4 @@
-//! A strict parser of Prometheus' text format 0.0.4: any scraper takes a text that it accepts.
+//! A strict parser of Prometheus' text format 0.0.4: every scraper accepts a text that this parser accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,7 +170,7 @@ fn sample(line: &str) -> Result<Sample, String> {
     is_name(name).then(|| Sample { name: name.into(), labels, value }).ok_or_else(fault)
 }
 
-/// The value up to its quote, and the text behind the quote.
+/// The value up to its quote, and the text after the quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     while let Some((at, char)) = chars.next() {

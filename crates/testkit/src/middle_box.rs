@@ -35,7 +35,7 @@ const TUNSETIFF: Opcode = 0x4004_54ca;
 const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
 
-/// The maximum of frames that are read at once from one end before the other end has its turn.
+/// The maximum of frames that are read in a row from one end before the other end has its turn.
 const FRAMES_OF_A_TURN: usize = 64;
 
 /// The longest sleep, after which the box looks whether it is to stop.

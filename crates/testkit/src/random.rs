@@ -27,13 +27,13 @@ impl Random {
         number
     }
 
-    /// True once in so many times.
+    /// True in one of this many calls, on average.
     pub fn one_in<N: TryInto<u64>>(&mut self, times: N) -> bool {
         let Ok(times) = times.try_into() else { panic!("a number that is not negative") };
         self.bits().is_multiple_of(times)
     }
 
-    /// So many bytes.
+    /// This many random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.bits().to_be_bytes()[0]).collect()
     }

@@ -19,7 +19,7 @@ pub struct Response {
     pub framing: Framing,
     /// The body, without chunked coding. Empty from `Client::head`, which leaves it unread.
     pub body: Vec<u8>,
-    /// The fields behind the last chunk, as `headers`.
+    /// The fields after the last chunk, as `headers`.
     pub trailers: Vec<(String, String)>,
 }
 
@@ -37,7 +37,7 @@ pub enum Framing {
 }
 
 impl Response {
-    /// Parses the response at the beginning of these bytes, and returns it with its length; None if more bytes
+    /// Parses the response at the beginning of these bytes, and returns it with its length; `None` if more bytes
     /// are needed.
     ///
     /// `is_to_head`: the response is to a HEAD request, so no body follows. `has_ended`: no more bytes will
@@ -87,7 +87,7 @@ impl fmt::Debug for Response {
     }
 }
 
-/// The bytes that are not parsed yet. Each method returns None if there are not enough.
+/// The bytes that are not parsed yet. Each method returns `None` if there are not enough.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -121,7 +121,7 @@ impl<'a> Rest<'a> {
         }))
     }
 
-    /// A body of chunks, and the trailers behind it.
+    /// A body of chunks, and the trailers after it.
     fn chunks(&mut self) -> io::Result<Option<(Vec<u8>, Lines)>> {
         let mut body = Vec::new();
         loop {

@@ -102,7 +102,7 @@ impl Server {
         self.stdout.lines()
     }
 
-    /// Waits for a line on standard error that contains `text`, and may have come already. None if no such line
+    /// Waits for a line on standard error that contains `text`, and may have come already. `None` if no such line
     /// comes within `limit`, or the server closes standard error.
     #[must_use]
     pub fn wait_for_stderr(&self, text: &str, limit: Duration) -> Option<String> {
@@ -227,7 +227,7 @@ impl Capture {
         changed.notify_all();
     }
 
-    /// Waits for the first wanted line; None at the limit or the end of the pipe.
+    /// Waits for the first wanted line; `None` at the limit or the end of the pipe.
     fn wait_for(&self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let (captured, changed) = &*self.0;
         let find = |captured: &Captured| captured.lines.iter().find(|line| wanted(line)).cloned();

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What an alert says (RFC 8446 §6, RFC 5246 §7.2), by its number there.
+/// The meaning of an alert (RFC 8446 §6, RFC 5246 §7.2), by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alert {
     /// Nothing follows.
@@ -60,7 +60,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What the peer is told: nothing if it has ended the connection itself (RFC 8446 §6.2).
+    /// The alert for the peer: nothing if it has ended the connection itself (RFC 8446 §6.2).
     #[must_use]
     pub const fn alert(self) -> Option<Alert> {
         Some(match self {

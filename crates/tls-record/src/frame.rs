@@ -23,7 +23,7 @@ impl Content {
     pub(crate) const DATA: u8 = 23;
 }
 
-/// Makes the head of a record with a body of so many bytes.
+/// Makes the head of a record whose body has this many bytes.
 pub(crate) fn head(content: u8, body: usize) -> [u8; HEAD_BYTES] {
     let [high, low] = u16::try_from(body).expect("a body of one record").to_be_bytes();
     [content, 3, 3, high, low]

@@ -19,8 +19,8 @@ pub const NO_DATA_RECORDS_MAX: u8 = 32;
 /// The most alerts of a connection that end nothing, as in BoringSSL.
 pub const WARNINGS_MAX: u8 = 4;
 
-/// A piece of at least so many bytes is sealed where it is. Smaller ones are copied together, and so many bytes of a large
-/// piece after them, so that a head and the beginning of its content share a record.
+/// If a piece has at least this many bytes, it is sealed where it is. Smaller pieces are copied together, and up to
+/// this many bytes of a large piece after them, so that a head and the beginning of its content share a record.
 const COPIED_BYTES_MAX: usize = 4096;
 
 /// The type of the message KeyUpdate, and its length (RFC 8446 §4.6.3).
@@ -221,7 +221,7 @@ impl<A: Aead> Records<A> {
         }
         for byte in self.take_tickets(bytes)? {
             let at = usize::from(self.message_len);
-            // What follows it in the same record was sealed with keys that are gone (RFC 8446 §5.1).
+            // The bytes after it in the same record were sealed with keys that are gone (RFC 8446 §5.1).
             let place = self.message.get_mut(at).ok_or(Fault::Unexpected)?;
             *place = *byte;
             self.message_len += 1;
@@ -241,7 +241,7 @@ impl<A: Aead> Records<A> {
         Ok(())
     }
 
-    /// Takes the tickets at the beginning of messages of the handshake. Returns the rest.
+    /// Handles the tickets at the beginning of messages of the handshake. Returns the rest.
     fn take_tickets<'a>(&mut self, mut bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
         let Some(tickets) = &mut self.tickets else { return Ok(bytes) };
         loop {
@@ -274,7 +274,7 @@ impl<A: Aead> Records<A> {
         }
     }
 
-    /// Takes the content of a message NewSessionTicket that a client has got (RFC 8446 §4.6.1), without its head.
+    /// Handles the content of a message NewSessionTicket that a client has got (RFC 8446 §4.6.1), without its head.
     pub fn take_ticket(&mut self) -> Option<Vec<u8>> {
         self.tickets.as_mut()?.whole.pop()
     }

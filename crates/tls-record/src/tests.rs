@@ -373,7 +373,7 @@ fn is_message(bytes: &[u8]) -> bool {
 /// The alert of a client that closes for a reason of its own, in front of its end (RFC 8446 §6.1).
 const USER_CANCELED: u8 = 90;
 
-/// Returns whether rustls is known to judge differently: it takes alerts with any content behind them, and any number of
+/// Returns whether rustls is known to judge differently: it takes alerts with any content after them, and any number of
 /// records without data. It refuses `user_canceled` of the wrong level, which RFC 8446 §6 says to ignore.
 fn is_known(content: u8, bytes: &[u8], is_tls13: bool) -> bool {
     match content {

@@ -53,7 +53,8 @@ pub struct SiteTls {
 /// host. It is the function that chooses the sites of requests.
 pub type SiteOf = dyn Fn(Option<&str>) -> usize + Send + Sync;
 
-/// What a listener needs to accept connections. It is cheap to clone, and does not change: a reload makes another one.
+/// The settings that a listener needs to accept connections. It is cheap to clone, and does not change: a reload makes
+/// another one.
 #[derive(Clone)]
 pub struct Acceptor(Arc<Sites>);
 
@@ -249,7 +250,8 @@ impl Certificates {
         let first = pairs[0].clone();
         // Stable: of two pairs of one kind, the first stays the first.
         pairs.sort_by_key(|pair| pair.algorithm());
-        // Clients that name no server, or another one, get a pair beside the first, too, if they can verify that better.
+        // Clients that name no server, or another one, get a pair other than the first, too, if they can verify that
+        // better.
         let is_beside = |pair: &Arc<Pair>| match first.names().first() {
             Some(name) => pair.names().contains(name),
             None => Arc::ptr_eq(pair, &first),

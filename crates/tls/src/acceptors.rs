@@ -31,7 +31,7 @@ pub struct ListenerTls {
 /// The acceptors as the process has them: one value for all threads.
 #[derive(Debug, Default)]
 pub struct Acceptors {
-    /// Counts replacements. Each is a release, so who sees it sees the acceptors, too.
+    /// Counts replacements. Each is a release, so a thread that sees it sees the acceptors, too.
     generation: AtomicU64,
     all: Mutex<Arc<All>>,
     challenges: Challenges,

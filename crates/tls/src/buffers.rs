@@ -12,7 +12,7 @@ use tls_record::RECORD_OVERHEAD_MAX;
 /// The most plain bytes that are sealed before they are sent: a large batch makes few system calls, a small one stays in the
 /// processor's cache. From 64 to 256 KiB no difference was measured.
 pub(crate) const BATCH_BYTES: usize = 64 * 1024;
-/// A connection whose socket is full copies at most so many bytes of records, and gives the memory of the batch back.
+/// A connection whose socket is full copies at most this many bytes of records, and gives the memory of the batch back.
 /// If more is left, it keeps that memory.
 const COPIED_BYTES_MAX: u64 = BATCH_BYTES as u64 / 2;
 /// The memory for the records of a batch: few are shorter than 4 KiB.
@@ -31,7 +31,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Has a batch written. `write` returns the number of bytes that it has written.
+    /// Makes a batch with the function `write`, which returns the number of bytes that it has written.
     pub(crate) fn batch(&self, write: impl FnOnce(&mut [u8]) -> usize) -> Option<Piece> {
         let mut records = self.records.borrow_mut();
         if Rc::get_mut(&mut records).is_none_or(|records| records.is_empty()) {

@@ -29,7 +29,7 @@ const PROTOCOL: &[u8] = b"acme-tls/1";
 /// The challenges that wait, for all threads.
 #[derive(Default)]
 pub(crate) struct Challenges {
-    /// True if there are some. Each change is a release, so who sees it sees the settings, too.
+    /// True if there are some. Each change is a release, so a thread that sees it sees the settings, too.
     are_pending: AtomicBool,
     /// The settings of their handshakes, by name in lower case.
     by_name: Mutex<HashMap<String, Arc<ServerConfig>>>,

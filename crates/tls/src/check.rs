@@ -1,4 +1,4 @@
-//! What an operator should know about pairs, and about authorities of clients, that can be used: `samum check` and the log
+//! Warnings for the operator about pairs, and about authorities of clients, that can be used: `samum check` and the log
 //! say it.
 
 use core::fmt;
@@ -18,7 +18,7 @@ const DAY: i64 = 24 * 60 * 60;
 const OTHERS: u32 = 0o006;
 
 /// Something that the operator should know. Its text is a sentence that says what to do, and may have hidden characters of a
-/// path or a certificate: who prints it escapes them.
+/// path or a certificate: the code that prints it escapes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
     /// The certificate is not valid any more.
@@ -42,7 +42,7 @@ pub enum Warning {
         /// The seconds until then.
         seconds: i64,
     },
-    /// A certificate of the chain behind the first is valid for less than [`EXPIRY_DAYS`], or not any more.
+    /// A certificate of the chain after the first is valid for less than [`EXPIRY_DAYS`], or not any more.
     ChainExpires {
         /// The file of the certificate, if it is in one.
         path: Option<PathBuf>,

@@ -12,7 +12,7 @@ pub const FILE_BYTES_MAX: usize = 1024 * 1024;
 pub const CRL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// An error, with the path of its file if it is in one. Its text begins with the path, ends without a full stop, and never
-/// contains a part of a key. The text may have hidden characters of a path: who prints it escapes them.
+/// contains a part of a key. The text may have hidden characters of a path: the code that prints it escapes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     path: Option<PathBuf>,

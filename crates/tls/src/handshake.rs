@@ -54,7 +54,7 @@ enum State {
     Over,
 }
 
-/// What the client has chosen by its first message, and the secrets that have been made since.
+/// The choices of the client in its first message, and the secrets that have been made since.
 struct Choice {
     /// The index of the site; `None` if an authority looks for the answer to a challenge, and the connection ends with
     /// the handshake.
@@ -158,10 +158,10 @@ impl Handshake {
             State::Hello { mut hello, mut records } => {
                 records.extend_from_slice(record);
                 while !record.is_empty() {
-                    // Its buffer is bounded, too; it does not take all at once.
+                    // Its buffer is bounded, too; it does not take all in one step.
                     let taken = hello.read_tls(&mut record).map_err(|_| Failed)?;
                     match hello.accept() {
-                        // What the handshake does not take would be lost.
+                        // Bytes that the handshake does not read would be lost.
                         Ok(Some(_)) if !record.is_empty() => return Err(Failed),
                         Ok(Some(accepted)) => {
                             let hello = accepted.client_hello();
@@ -227,7 +227,7 @@ impl Handshake {
                 .is_some_and(|site| self.listening.acceptor.asks_for_certificates(site))
     }
 
-    /// Takes a step, or asks for it.
+    /// Makes a step, or asks for it.
     fn step(
         &mut self,
         step: Step,

@@ -55,7 +55,7 @@ impl<P> Names<P> {
         Self { default, root: Node::new() }
     }
 
-    /// Adds a value for a name such as `example.org`, or for a wildcard such as `*.example.org`. It comes behind those that
+    /// Adds a value for a name such as `example.org`, or for a wildcard such as `*.example.org`. It comes after those that
     /// the name has.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl<P> Names<P> {
     /// Returns the values for the name that a client asks for, the best first: those of the name itself, then those of the
     /// wildcard that covers it. If there are none, or the client asks for no name, they are the default.
     ///
-    /// What is no name in DNS is covered by none.
+    /// A text that is no name in DNS is covered by no name.
     pub fn find(&self, name: Option<&str>) -> impl Iterator<Item = &P> {
         let (exact, wildcard) = name.and_then(|name| self.covering(name)).unwrap_or_default();
         let is_covered = !exact.is_empty() || !wildcard.is_empty();

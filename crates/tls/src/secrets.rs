@@ -1,8 +1,9 @@
 //! The secrets of a connection of TLS 1.3, from which its keys are made again at each KeyUpdate (RFC 8446 §7.2).
 //!
 //! rustls gives the keys of a connection away, and not the secrets; it tells the secrets only to the log that a `ServerConfig`
-//! names. So here is a log that no one reads: it keeps the two secrets of the handshake that runs on this thread, until the
-//! handshake takes them. rustls' own object for the same purpose takes 560 bytes of each connection, and more behind.
+//! names. So here is a log that no one reads: it keeps the two secrets of the handshake that runs on this thread, until
+//! the handshake fetches them. rustls' own object for the same purpose takes 560 bytes of each connection, and more
+//! behind.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -34,7 +35,7 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// What rustls tells the secrets to. Nothing is written anywhere.
+/// The object to which rustls tells the secrets. Nothing is written anywhere.
 #[derive(Debug)]
 pub(crate) struct Told;
 

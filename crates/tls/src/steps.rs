@@ -5,7 +5,7 @@
 //!   a transport ◄──outcome── Slot ◄──finish── the network
 //! ```
 //!
-//! A step is costly if it makes keys, signs or verifies. A transport without a [`Slot`] takes its steps at once.
+//! A step is costly if it makes keys, signs or verifies. A transport without a [`Slot`] makes its steps at once.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -55,9 +55,9 @@ pub(crate) struct Shaking {
 /// A handshake after a step.
 #[derive(Debug)]
 pub struct Stepped {
-    /// None if the handshake has failed.
+    /// `None` if the handshake has failed.
     pub(crate) shaking: Option<Shaking>,
-    /// Some if it has failed because of the certificate of the client.
+    /// `Some` if it has failed because of the certificate of the client.
     pub(crate) refusal: Option<Refusal>,
     /// Records for the client; the last one is an alert if the handshake has failed.
     pub(crate) records: Vec<u8>,
@@ -83,7 +83,7 @@ impl Step {
         self.is_long
     }
 
-    /// Takes the step.
+    /// Makes the step.
     #[must_use]
     pub fn take(self) -> Stepped {
         let is_long = self.is_long;
@@ -132,7 +132,7 @@ impl Shaking {
             if goes_on {
                 continue;
             }
-            // What the handshake does not take would be lost.
+            // Bytes that the handshake does not read would be lost.
             if !self.connection.is_handshaking() && !self.incoming.is_empty() {
                 return None;
             }
@@ -203,11 +203,11 @@ impl Job for Step {
     }
 }
 
-/// What the transports of a worker ask of its network, in order.
+/// The wishes of the transports of a worker to its network, in order.
 #[derive(Debug, Default)]
 pub struct Steps(RefCell<VecDeque<Wish>>);
 
-/// What a transport asks for.
+/// The wish of a transport.
 #[derive(Debug)]
 pub enum Wish {
     /// A step is to be taken for a connection.
@@ -316,7 +316,7 @@ impl Asker {
         self.steps.0.borrow_mut().push_back(Wish::Tell(RefusedClient { refusal, client, host }));
     }
 
-    /// Takes the result of the step.
+    /// Handles the result of the step.
     pub(crate) fn outcome(&self) -> Option<Stepped> {
         let mut state = self.slot.state.borrow_mut();
         match core::mem::replace(&mut *state, State::Idle) {

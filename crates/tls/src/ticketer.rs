@@ -46,7 +46,8 @@ impl Ticketer {
         Ok(Self { start, keys: Mutex::new(Keys::new(Duration::ZERO)?) })
     }
 
-    /// Takes keys that another process has [written](Self::to_bytes) a moment ago. `None` if the bytes are of another form.
+    /// Uses keys that another process has [written](Self::to_bytes) a moment ago. `None` if the bytes are of another
+    /// form.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (now, rest) = split_time(bytes)?;
         let (since, rest) = split_time(rest)?;

@@ -87,7 +87,7 @@ impl TicketKeys {
         bytes
     }
 
-    /// Takes the keys of the process before. Rules that acceptors ask for soon get theirs. `None` if the bytes are of
+    /// Uses the keys of the process before. Rules that acceptors ask for soon get theirs. `None` if the bytes are of
     /// another form.
     #[must_use]
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {

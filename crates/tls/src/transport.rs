@@ -27,7 +27,7 @@ use crate::buffers::{BATCH_BYTES, bounds, keep_few};
 use crate::handshake::{Failed, Handshake, Open};
 use crate::steps::{Asker, Steps};
 
-/// Memory of a connection during its handshake beside its buffers, about.
+/// Memory of a connection during its handshake in addition to its buffers, about.
 const HANDSHAKE_BYTES: usize = 8 * 1024;
 /// The most bytes that a client may send while a step of its handshake waits. An honest one waits for the answer.
 const HELD_BYTES_MAX: usize = 16 * 1024;
@@ -43,7 +43,7 @@ pub struct Tls<T> {
     shuts_down: bool,
 }
 
-/// What stands between plain bytes and the transport below.
+/// The layer between plain bytes and the transport below.
 #[derive(Debug)]
 struct Layer {
     /// Records that have to leave, and those that the transport below may have to send again.
@@ -168,7 +168,7 @@ impl Layer {
         self.records.push(records);
     }
 
-    /// Takes bytes of records. Plain bytes go to `plain`.
+    /// Handles bytes of records. Plain bytes go to `plain`.
     fn handle(&mut self, mut input: &[u8]) -> Result<(), Failure> {
         if self.assembly.weight() == 0
             && let State::Shaking(handshake) = &self.state

@@ -16,7 +16,7 @@ const SERVERS_MAX: usize = Upstream::SERVERS_MAX;
 /// The bits of one word are a set of servers.
 const _: () = assert!(SERVERS_MAX <= u64::BITS as usize);
 
-/// The weight of a server that takes its full share.
+/// The weight of a server that gets its full share.
 pub(crate) const WEIGHT_FULL: u16 = 256;
 
 /// With consistent hashing, a server has at most 5/4 of the average number of exchanges: with less, keys
@@ -229,9 +229,9 @@ impl Balancer {
         least
     }
 
-    /// The server with the highest score for a key, of the servers that are not full and take the key. A server
-    /// with a smaller share takes only that part of its keys. Otherwise it would get all of its keys at once, as
-    /// most servers are far from full.
+    /// The server with the highest score for a key, of the servers that are not full and accept the key. A server
+    /// with a smaller share accepts only that part of its keys. Otherwise it would get all of its keys in one moment,
+    /// as most servers are far from full.
     fn highest(&self, among: ServerSet, key: u64) -> Option<usize> {
         let mut exchanges = 1;
         let mut weights = 0;

@@ -1,7 +1,7 @@
 //! A worker's checks, which find out whether servers are up.
 //!
 //! Each check has a link of its own, which is closed after the head of the response. When a check is due,
-//! the worker that takes it first (`Health::take_check`) makes it for all workers.
+//! the worker that notices it first (`Health::take_check`) makes it for all workers.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Checks {
         self.wait(ring, now);
     }
 
-    /// Takes a completion, in this turn of the worker. Returns the news for the operator.
+    /// Handles a completion, in this turn of the worker. Returns the news for the operator.
     pub fn handle(
         &mut self,
         ring: &mut Ring,
@@ -104,7 +104,7 @@ impl Checks {
         self.handle_event(ring, key, event, turn, now)
     }
 
-    /// Takes the steps of handshakes for which this turn has time.
+    /// Makes the steps of handshakes for which this turn has time.
     fn take_steps(&mut self, ring: &mut Ring, turn: u64, now: Time) -> Option<String> {
         let mut notes = Vec::new();
         while let Some(key) = self.steps.next(turn, || ring.now()) {
@@ -117,7 +117,7 @@ impl Checks {
         (!notes.is_empty()).then(|| notes.join("\n"))
     }
 
-    /// Has a timer begin another turn if steps wait for it.
+    /// Starts a timer that begins another turn, if steps wait for it.
     fn wait_for_turn(&mut self, ring: &mut Ring) {
         if self.steps.is_waiting() && self.steps_timer.is_none() {
             let timer = Op::Timer(ring.now());

@@ -59,7 +59,7 @@ pub(crate) struct Checks {
     pub(crate) fall: u32,
 }
 
-/// Checks in a row that bring a server back, and that take it down.
+/// Checks in a row after which a server is up again, and after which it is down.
 const CHECKS_PASSED: u32 = 2;
 const CHECKS_FAILED: u32 = 3;
 
@@ -79,9 +79,9 @@ impl From<&HealthRules> for Rules {
 /// The health of a server, which all workers share.
 pub(crate) struct Health {
     rules: Rules,
-    /// The state in one word: [`FINE`], [`TROUBLED`], [`CLOSED`], or the time in nanoseconds from which a
-    /// probe may be sent. It is written under the lock, and guards nothing else, so relaxed order is enough:
-    /// a worker may see a change a little later.
+    /// The state in one word: [`FINE`], [`TROUBLED`], [`CLOSED`], or the earliest time of the next probe, in
+    /// nanoseconds. It is written under the lock, and guards nothing else, so relaxed order is enough: a worker may see
+    /// a change a little later.
     summary: AtomicU64,
     state: Mutex<HealthState>,
 }
@@ -142,7 +142,7 @@ enum Phase {
     Down {
         /// When a probe may be sent.
         until: Time,
-        /// True exactly while there is a [`Probe`] that was sent after this pause.
+        /// True while there is a [`Probe`] that was sent after this pause.
         is_probed: bool,
     },
     /// Down because of checks.

@@ -232,7 +232,7 @@ impl Upstream {
         Device::unknown(self.id)
     }
 
-    /// Has the names of its servers resolved from now on.
+    /// Begins to resolve the names of its servers, and goes on with it.
     ///
     /// # Errors
     ///
@@ -312,7 +312,7 @@ impl Upstream {
     }
 }
 
-/// Returns true if a renewal replaces both at once, or if there are none.
+/// Returns true if a renewal replaces both together, or if there are none.
 fn is_same_tls(
     one: Option<&Arc<SharedClientSettings>>,
     other: Option<&Arc<SharedClientSettings>>,
@@ -508,7 +508,7 @@ impl Links {
         self.links.is_empty()
     }
 
-    /// Takes the next step of a handshake that waits for one, if this turn of the worker has time for it. Returns its
+    /// Makes the next step of a handshake that waits for one, if this turn of the worker has time for it. Returns its
     /// meaning: `None` inside if it has none yet.
     pub fn next_step(&mut self, ring: &mut Ring, turn: u64) -> Option<Option<(Key, LinkEvent)>> {
         let key = self.steps.next(turn, || ring.now())?;
@@ -524,7 +524,7 @@ impl Links {
         self.steps.is_waiting()
     }
 
-    /// Takes a completion of a link, in this turn of the worker; returns its meaning, if it has any. Any event of a kept
+    /// Handles a completion of a link, in this turn of the worker; returns its meaning, if it has any. Any event of a kept
     /// link closes it.
     pub fn handle(
         &mut self,

@@ -4,9 +4,9 @@
 //! receive them into their destination.
 //!
 //! A link to a server that speaks TLS is [`Connected`](LinkEvent::Connected) once the handshake is complete. Until then the
-//! ring receives, whatever the user of the link wants, and the costly steps of the handshake are taken by
-//! [`step`](Link::step), which waits for its turn. Bytes are opened as they come; some may be opened earlier than they are
-//! wanted. A timer that ends at once reports those.
+//! ring receives, whatever the user of the link wants, and the costly steps of the handshake are made by
+//! [`step`](Link::step), which waits for its turn. Bytes are opened as they come; some may be opened earlier than they
+//! are wanted. A timer that ends at once reports those.
 
 use std::io;
 use std::rc::Rc;
@@ -141,7 +141,7 @@ impl Link {
         settings.is_none_or(|settings| settings.generation() == self.generation)
     }
 
-    /// Takes a completion; returns its meaning, if it has any.
+    /// Handles a completion; returns its meaning, if it has any.
     pub(super) fn handle(
         &mut self,
         ring: &mut Ring,
@@ -203,7 +203,7 @@ impl Link {
                 })
             }
             Err(error) => {
-                // What was opened before the connection broke comes first, and so does a fault that was found.
+                // Bytes that were opened before the connection broke come first, and so does a fault that was found.
                 if let LinkState::Secure(secure) = &mut self.state
                     && matches!(self.inflow, Inflow::Ring | Inflow::Held | Inflow::Stopping)
                     && secure.tls.has_news()
@@ -230,7 +230,7 @@ impl Link {
         LinkEvent::Connected
     }
 
-    /// Takes a step of the handshake; returns its meaning, if it has any.
+    /// Makes a step of the handshake; returns its meaning, if it has any.
     pub(super) fn step(&mut self, ring: &mut Ring) -> Option<LinkEvent> {
         let LinkState::Secure(secure) = &mut self.state else { return None };
         // A step that is due no more: the handshake was completed by an earlier one.
@@ -274,7 +274,7 @@ impl Link {
         }
     }
 
-    /// Has a timer report what was opened, if there is something.
+    /// Starts a timer that reports the opened bytes, if there are some.
     fn nudge(&mut self, ring: &mut Ring) {
         if let LinkState::Secure(secure) = &mut self.state
             && secure.tls.has_news()
@@ -284,8 +284,8 @@ impl Link {
         }
     }
 
-    /// Returns true if bytes were opened that nobody has taken, or if the server has said its end. Then the link takes no
-    /// other request.
+    /// Returns true if bytes were opened that nothing has used, or if the server has said its end. Then the link
+    /// accepts no other request.
     pub(super) fn has_news(&self) -> bool {
         matches!(&self.state, LinkState::Secure(secure) if secure.tls.has_news())
     }
@@ -295,7 +295,7 @@ impl Link {
         matches!(&self.state, LinkState::Secure(secure) if !secure.tls.is_open())
     }
 
-    /// Returns true if bytes can be spliced past the memory of this program.
+    /// Returns true if bytes can be spliced without a copy in the memory of this program.
     pub const fn may_splice(&self) -> bool {
         !matches!(self.state, LinkState::Secure(_))
     }
@@ -335,7 +335,7 @@ impl Link {
         }
     }
 
-    /// Sends as many bytes as the server takes now. Nothing is sent before the link is connected.
+    /// Sends as many bytes as the server receives now. Nothing is sent before the link is connected.
     ///
     /// # Errors
     ///
@@ -408,7 +408,8 @@ impl Link {
         }
     }
 
-    /// Receives what has come behind a response that was pulled, as far as there is room; 0 if nothing has.
+    /// Receives the bytes that have come after a response that was pulled, as far as there is room; 0 if none have
+    /// come.
     ///
     /// # Errors
     ///
@@ -426,8 +427,8 @@ impl Link {
         }
     }
 
-    /// Has the ring say when something has come that can be pulled. The link is connected and does not receive through
-    /// the ring.
+    /// Asks the ring to report when bytes have come that can be pulled. The link is connected and does not receive
+    /// through the ring.
     pub fn await_bytes(&mut self, ring: &mut Ring) {
         let socket = match &self.state {
             LinkState::Open(transport) => transport.socket().clone(),

@@ -96,7 +96,7 @@ impl Names {
         Self(Arc::new(Shared { resolve, tell, state: Mutex::default(), changed: Condvar::new() }))
     }
 
-    /// Has a name resolved, if that is not done already.
+    /// Begins to resolve a name, if that is not done already.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ impl Secure {
         Self { transport, tls, nudge: None, shuts_down: false }
     }
 
-    /// Takes a step of the handshake. Returns true once the handshake is complete. The records of a step that does not
+    /// Makes a step of the handshake. Returns true once the handshake is complete. The records of a step that does not
     /// complete it leave at once; those of the last step leave with the first bytes of the queue.
     pub(super) fn step(&mut self, ring: &mut Ring) -> Result<bool, io::Error> {
         let stepped = self.tls.step();
@@ -61,7 +61,7 @@ impl Secure {
         self.transport.drain(ring, self.tls.records(), &mut { u64::MAX })
     }
 
-    /// Seals and sends the bytes of the queue, batch by batch, as far as the server takes them.
+    /// Seals and sends the bytes of the queue, batch by batch, as far as the server receives them.
     pub(super) fn flush(
         &mut self,
         ring: &mut Ring,
@@ -114,7 +114,7 @@ impl Secure {
         received
     }
 
-    /// Takes bytes that the ring has received.
+    /// Handles bytes that the ring has received.
     pub(super) fn handle_received(
         &mut self,
         ring: &mut Ring,

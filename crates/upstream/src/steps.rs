@@ -81,7 +81,7 @@ mod tests {
         {
             assert_eq!(steps.next(turn, at(micros)), expected.map(|index: usize| links[index]));
         }
-        // Who comes now stands behind.
+        // A link that comes now is last in the queue.
         assert!(!steps.take_or_wait(links[0], 3, at(3000)));
         assert_eq!(steps.next(3, at(3000)), Some(links[6]));
         // A turn whose first step takes long takes one.

@@ -1,10 +1,10 @@
-//! A decoder of chunked bodies that is as plain as can be, and sees all bytes at once.
+//! A decoder of chunked bodies that is as plain as can be, and sees all bytes together.
 
 use http1::Limits;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The body ends behind so many bytes.
+    /// The body ends after this many bytes.
     Complete(usize),
     /// It may still become one.
     Partial,

@@ -64,7 +64,7 @@ fn check_data(message: &[u8], kind: u16, data: Range<usize>) {
     assert!(end <= message.len());
 }
 
-/// Reads a name: its bytes without compression in lower case, and the place behind it.
+/// Reads a name: its bytes without compression in lower case, and the place after it.
 pub(crate) fn name(message: &[u8], begin: usize) -> (Vec<u8>, usize) {
     let (mut bytes, mut at, mut behind) = (Vec::new(), begin, None);
     loop {

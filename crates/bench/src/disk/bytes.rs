@@ -1,5 +1,5 @@
 //! Checks that each strategy delivers every byte: cold files of awkward and of large sizes, to several
-//! clients at once, compared byte by byte. Nothing is timed, so system calls are counted and memory is
+//! clients at the same time, compared byte by byte. Nothing is timed, so system calls are counted and memory is
 //! measured at the same time.
 
 use core::time::Duration;

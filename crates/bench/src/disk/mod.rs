@@ -9,7 +9,7 @@
 //! | [`beside`]: `fast` | the speed and the CPU time of downloads from the disk at full speed |
 //! | [`network`]: `receive`, `send` | the cost of several system calls, without a disk |
 //!
-//! The strategies share one event loop, and differ in the way that the bytes of files take: see [`sender`].
+//! The strategies share one event loop, and differ in the way of the bytes of files: see [`sender`].
 
 use core::time::Duration;
 use std::path::PathBuf;

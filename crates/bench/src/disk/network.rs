@@ -379,13 +379,13 @@ fn go(way: SocketMethod, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> 
     }
 }
 
-/// Takes the reports of zero-copy sends from the error queue (msg_zerocopy.rst), which would fill up.
+/// Handles the reports of zero-copy sends from the error queue (msg_zerocopy.rst), which would fill up.
 fn take_notes(socket: BorrowedFd<'_>) {
     let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     while recvmsg(socket, &mut [], &mut RecvAncillaryBuffer::default(), flags).is_ok() {}
 }
 
-/// Sends to each socket that can take bytes.
+/// Sends to each socket that has room for bytes.
 fn send_by_epoll(
     shared: &Shared<'_>,
     send: impl Fn(BorrowedFd<'_>, core::ops::Range<usize>) -> rustix::io::Result<usize>,

@@ -174,7 +174,7 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 /// The time for which a crowd grows in a quick run, which should take less than a minute.
 pub const QUICK_LIMIT: Duration = Duration::from_secs(15);
 
-/// The bytes received at once.
+/// The bytes received in one call.
 const BUFFER: usize = 64 << 10;
 
 /// Requests of [`Crowd::latency`].

@@ -7,7 +7,7 @@ use crate::load::failure::Failure;
 use crate::spread::Spread;
 use crate::{Recorder, Unit};
 
-/// The remarks about measurements beside their figures: the failures of all, and the worst bottleneck of the
+/// The remarks about measurements in addition to their figures: the failures of all, and the worst bottleneck of the
 /// load generator.
 pub(crate) fn remarks(accounts: &[&Account]) -> String {
     let failures = Failure::ALL.map(|failure| {
@@ -71,7 +71,7 @@ pub(crate) fn rounded(rate: f64) -> f64 {
 /// The x axis of percentile curves.
 pub(crate) const ONE_IN: &str = "one request in so many is slower";
 
-/// Points of a [`curve`] per factor of ten, and up to which.
+/// A [`curve`] has this many points per factor of ten, and this many factors of ten.
 const PER_DECADE: u32 = 10;
 const DECADES: u32 = 6;
 

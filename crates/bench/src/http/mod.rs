@@ -64,7 +64,7 @@ pub struct Args {
     /// CPU of the load generator [default: any]
     #[arg(long, value_name = "N", value_parser = cpu)]
     pub client_cpu: Option<usize>,
-    /// How to run.
+    /// The settings of a run.
     #[command(flatten)]
     pub how: crate::args::How,
 }

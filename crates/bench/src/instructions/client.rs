@@ -129,7 +129,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads until so many streams have ended, and acknowledges settings.
+    /// Reads until this many streams have ended, and acknowledges settings.
     fn read_streams(&mut self, mut streams: usize) -> io::Result<()> {
         let mut bytes = Vec::new();
         while streams > 0 {
@@ -199,7 +199,7 @@ impl Client {
         self.socket.write_all(&sealed)
     }
 
-    /// Takes what has come, without opening it; returns how much.
+    /// Receives the bytes that have come, without opening them; returns their number.
     pub(super) fn receive(&mut self) -> io::Result<usize> {
         let (mut part, mut received) = (vec![0; 1 << 18], 0);
         loop {
@@ -249,7 +249,7 @@ fn push_frame(to: &mut Vec<u8>, kind: Kind, flags: u8, stream: u32, payload: &[u
     to.extend_from_slice(payload);
 }
 
-/// A client that takes any certificate: it made the server itself. The cipher is the one that processors are best at.
+/// A client that accepts any certificate: it made the server itself. The cipher is the one that processors are best at.
 fn handshake(protocol: Protocol) -> Result<ClientConnection, rustls::Error> {
     let provider = Arc::new(CryptoProvider {
         cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],

@@ -28,7 +28,7 @@ struct RequestKind {
     /// Further fields, with their line ends; `{etag}` stands for the entity tag of the file.
     fields: &'static str,
     status: u16,
-    /// Requests sent at once.
+    /// Requests sent together.
     pipelined: usize,
     /// Connections that send these requests at the same time; the server finds all of them when it wakes up.
     connections: usize,

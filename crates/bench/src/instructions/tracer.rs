@@ -123,7 +123,7 @@ impl Tracer {
         }
     }
 
-    /// Takes the report of one stopped thread and steps the thread; with `poll` returns false if no thread has stopped.
+    /// Handles the report of one stopped thread and steps the thread; with `poll` returns false if no thread has stopped.
     fn wait(&mut self, poll: bool) -> io::Result<bool> {
         // Not the children that other threads of this process started.
         let mut flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;

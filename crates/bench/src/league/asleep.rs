@@ -1,5 +1,5 @@
-//! Measures how long the threads of a server sleep for the disk, during 200 downloads from a slow disk at once. The
-//! files are in pieces, and nothing of them is in memory, not even metadata.
+//! Measures how long the threads of a server sleep for the disk, during 200 downloads at the same time from a slow
+//! disk. The files are in pieces, and nothing of them is in memory, not even metadata.
 //!
 //! The kernel sums up this sleep of each thread, in ticks of 10 ms (`delayacct_blkio_ticks`, proc_pid_stat(5)); the sum
 //! of the threads with connections is shown. Before Linux 6.15 it includes the waits of io_uring_enter(2). Linux 6.18
@@ -186,7 +186,7 @@ struct Sampled {
     others: usize,
     /// Samples of threads that the kernel started for io_uring.
     kernel: usize,
-    /// The maximum of such threads that existed at once.
+    /// The maximum of such threads that existed at the same time.
     kernel_threads: usize,
 }
 
@@ -265,7 +265,7 @@ fn delay(server: u32) -> Duration {
 
 /// Field 42 of /proc/PID/task/TID/stat.
 fn ticks_for_disks(stat: &str) -> u64 {
-    // The name, in parentheses, may contain anything; field 3 is the first one behind it.
+    // The name, in parentheses, may contain anything; field 3 is the first one after it.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(42 - 3).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
@@ -304,7 +304,7 @@ const THREADS: &str = "io_uring's threads";
 const P99: &str = "p99 of a hot file";
 const LONGEST: &str = "max of a hot file";
 
-/// Files downloaded at once.
+/// Files downloaded at the same time.
 const FILES: usize = 200;
 const FILE_BYTES: usize = 1 << 20;
 const HOT_BYTES: u64 = 1024;

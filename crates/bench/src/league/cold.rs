@@ -1,7 +1,7 @@
 //! Measures the speed of hot requests at the same time as downloads from a slow disk.
 //!
 //! Each round starts each server afresh. It measures a hot file alone, in a closed loop and by the clock.
-//! Then it measures both again beside downloads of cold files, from a disk slowed down to [`Args::rate`].
+//! Then it measures both again during downloads of cold files, from a disk slowed down to [`Args::rate`].
 //! The closed loop gives requests per second and their CPU. Latencies come from the load by the clock alone,
 //! because a closed loop sends little to a server that stands still.
 //!

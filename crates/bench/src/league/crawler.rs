@@ -1,4 +1,4 @@
-//! Measures how much of a site stays in memory that does not fit, beside a crawler that reads other files once each.
+//! Measures how much of a site stays in memory that does not fit, while a crawler reads other files once each.
 //! The figure is the bytes of the site that are read from the disk.
 //!
 //! A server runs in a cgroup with a limit of memory, to which the page cache that it fills is charged. Files of the

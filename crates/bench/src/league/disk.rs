@@ -40,7 +40,7 @@ pub fn test(league: &Rc<League>) -> Test {
 /// A kind of download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// [`PARALLEL`] files at once, from a server that has just started.
+    /// [`PARALLEL`] files at the same time, from a server that has just started.
     First,
     /// The same files once more.
     Again,
@@ -78,7 +78,7 @@ struct Comparison {
     theirs: &'static str,
     /// The maximum CPU of ours, in relation to theirs.
     cpu_max: f64,
-    /// The minimum speed of ours, in relation to theirs; None if the other server reads in another way.
+    /// The minimum speed of ours, in relation to theirs; `None` if the other server reads in another way.
     speed_min: Option<f64>,
 }
 
@@ -240,7 +240,7 @@ impl Stage<'_> {
     }
 }
 
-/// Files downloaded at once.
+/// Files downloaded at the same time.
 const PARALLEL: usize = 200;
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// None if the files are not on a disk of their own.
+    /// `None` if the files are not on a disk of their own.
     pub(super) fn under(path: &Path) -> Option<Self> {
         Some(Self { device: device_of(path)? })
     }
@@ -28,7 +28,7 @@ impl Disk {
     }
 }
 
-/// The 11th figure of a disk, behind its numbers and its name: milliseconds.
+/// The 11th figure of a disk, after its numbers and its name: milliseconds.
 fn waited(stats: &str, device: &str) -> Option<u64> {
     stats.lines().find_map(|line| {
         let mut fields = line.split_whitespace();

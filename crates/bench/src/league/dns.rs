@@ -1,5 +1,5 @@
 //! Measures the cost of an answer of DNS over a link between two network namespaces: a server on the kernel's UDP
-//! beside one on samum's own stack, with the same zone.
+//! compared with one on samum's own stack, with the same zone.
 //!
 //! The cost is the busy time of the server's CPU, as in `wire`. In a closed loop latency follows from throughput, so
 //! no latencies are shown.

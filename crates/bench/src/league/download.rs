@@ -1,4 +1,4 @@
-//! Measures downloads from the disk at full speed: one file alone, and many at once. Each file is evicted
+//! Measures downloads from the disk at full speed: one file alone, and many at the same time. Each file is evicted
 //! from the page cache before each download.
 
 use std::fs::File;
@@ -219,7 +219,7 @@ pub(crate) const MANY_CPU: &str = "CPU per GiB, 200 at once";
 const FIRST: &str = "first";
 const FIRST_BYTES: u64 = 16 << 20;
 
-/// Files downloaded at once.
+/// Files downloaded at the same time.
 const PARALLEL: usize = 200;
 
 /// The bytes of each read(2).

@@ -300,7 +300,7 @@ impl Download {
         Ok(Self { stream, taken: 0 })
     }
 
-    /// Takes bytes until there are `until` of them, or the film ends.
+    /// Receives bytes until there are `until` of them, or the film ends.
     fn take(&mut self, until: u64) -> io::Result<()> {
         let mut bytes = vec![0; 16 * 1024];
         while self.taken < until {
@@ -328,10 +328,10 @@ pub const READ: &str = "bytes read for bytes played";
 
 /// The bytes at the start of a film that a player reads to find its format.
 const HEAD_BYTES: u64 = 32 * 1024;
-/// A player takes bytes once in this time.
+/// A player receives bytes once in this time.
 const FRAME: Duration = Duration::from_millis(20);
 /// The largest segment of TCP on Ethernet. With the segments of the loopback interface, the kernel would
-/// take megabytes of a film at once.
+/// take megabytes of a film in one step.
 const ETHERNET_SEGMENT: u16 = 1448;
 /// For each receive of a player.
 const TIMEOUT: Duration = Duration::from_secs(60);

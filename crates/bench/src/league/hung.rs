@@ -1,4 +1,4 @@
-//! Measures requests for healthy files beside thousands of requests for files on a device that does not answer.
+//! Measures requests for healthy files while thousands of requests wait for files on a device that does not answer.
 //!
 //! The device is a loop device whose reads the block layer holds back (a limit of one byte per second), as for
 //! a disk whose cable was pulled. Windows without and with the hung requests take turns. At the end of each

@@ -1,5 +1,5 @@
 //! Measures the cost of idle connections: the memory of the server and of the kernel for each
-//! connection, and the latency of other requests beside them.
+//! connection, and the latency of other requests meanwhile.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

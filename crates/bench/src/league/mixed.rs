@@ -229,7 +229,7 @@ fn small_len(i: usize) -> u64 {
     bytes
 }
 
-/// The number of the most popular of so many files that get a part of all requests.
+/// Of this many files, the number of the most popular ones that together get a part of all requests.
 pub(super) fn hot_files(files: usize, part: f64) -> usize {
     #[allow(clippy::cast_precision_loss, reason = "files are few")]
     let weight = |k: usize| (k as f64).powf(-ZIPF);

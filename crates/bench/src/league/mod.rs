@@ -10,18 +10,18 @@
 //! | [`warm`] | the cost of a request when all files are cached |
 //! | [`wire`] | the cost of a request, and of a connection, over a link: the kernel's TCP and a stack of samum's own |
 //! | [`wire_cold`] | the cost and the memory of downloads from the disk over a link, with both stacks |
-//! | [`wire_idle`] | the memory of idle connections to a stack of samum's own, and the latency beside them |
+//! | [`wire_idle`] | the memory of idle connections to a stack of samum's own, and the latency of other requests meanwhile |
 //! | [`dns`] | the cost of a DNS response over a link: the kernel's UDP and a stack of samum's own |
-//! | [`cold`] | the speed of hot requests beside downloads from a slow disk |
+//! | [`cold`] | the speed of hot requests during downloads from a slow disk |
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
-//! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
+//! | [`download`] | the speed of downloads from the disk at full speed, one and many at the same time |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
 //! | [`steady`] | the load that a server bears, when clients become more and more |
 //! | [`films`] | the time to the first picture, and the bytes read in vain, with players on a slow disk |
-//! | [`crawler`] | the bytes read from the disk of a site that does not fit into memory, beside a crawler |
+//! | [`crawler`] | the bytes read from the disk of a site that does not fit into memory, while a crawler reads |
 //! | [`asleep`] | the time that threads sleep for the disk |
-//! | [`proxy::stalled`] | requests for hot files beside requests for a stalled server |
-//! | [`hung`] | the latency of requests beside requests for a device that does not answer |
+//! | [`proxy::stalled`] | requests for hot files while others wait for a stalled server |
+//! | [`hung`] | the latency of requests while others wait for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
 //! | [`tls`] | the cost of requests and handshakes with TLS |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
@@ -670,7 +670,7 @@ impl Dropped {
     }
 }
 
-/// The time limit of downloads that start at once, and of each of them.
+/// The time limit of downloads that start at the same time, and of each of them.
 const AT_ONCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The client does not copy received bytes, and the tables say so.

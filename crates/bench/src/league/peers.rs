@@ -309,7 +309,7 @@ pub const STEADY: [&str; 6] = ["samum", "nginx-aio", "nginx-preload", "nginx", "
 /// Servers with a TCP of their own, which only a network of namespaces can reach.
 pub const OWN_STACK: [&str; 3] = ["samum-own", "samum-own-never", CROWDED];
 
-/// The one that takes a crowd of connections and lets them be idle.
+/// The server that accepts a crowd of connections and lets them be idle.
 pub const CROWDED: &str = "samum-own-crowd";
 
 /// The server from which the proxies get their responses.
@@ -449,7 +449,7 @@ hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
 http1-request-timeout: 600
 ";
 
-/// lighttpd takes no more connections than half of the descriptors: 10,000 fit.
+/// lighttpd accepts no more connections than half of the descriptors: 10,000 fit.
 const LIGHTTPD: &str = "\
 server.document-root = \"{root}\"
 server.port = {port}

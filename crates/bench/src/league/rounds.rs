@@ -100,7 +100,7 @@ impl Rounds {
         }
     }
 
-    /// A sentence about the figures that varied by more than [`SPREAD_MAX`] between rounds; None if
+    /// A sentence about the figures that varied by more than [`SPREAD_MAX`] between rounds; `None` if
     /// there are none.
     #[must_use]
     pub fn too_noisy(&self, what: &[&str]) -> Option<String> {
@@ -150,7 +150,7 @@ pub fn in_windows(what: &str, kind: &str) -> String {
     format!("{what}, {kind}")
 }
 
-/// Behind the name of a series: its values at these rounds are lower bounds.
+/// After the name of a series: its values at these rounds are lower bounds.
 pub const AT_LEAST: &str = ", at least";
 
 /// Part of the median by which rounds may differ from each other.

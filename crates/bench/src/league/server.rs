@@ -356,7 +356,7 @@ fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> 
     child
 }
 
-/// Behind the path of a file without a name (proc(5), `/proc/PID/fd`).
+/// After the path of a file without a name (proc(5), `/proc/PID/fd`).
 const UNLINKED: &[u8] = b" (deleted)";
 
 /// The unit of a file's blocks (stat(2)).

@@ -178,7 +178,7 @@ const PAGE_MIN: usize = 4096;
 /// The bytes of [`Site::file_to_compare`]: several pieces, the last of them no whole page.
 const COMPARED_BYTES: u64 = (256 << 10) + 1;
 
-/// The bytes made at once.
+/// The bytes made in one step.
 const BLOCK: usize = 1 << 20;
 
 /// statfs(2).

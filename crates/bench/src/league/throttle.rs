@@ -26,7 +26,7 @@ enum Version {
 #[derive(Debug)]
 pub struct Throttle {
     directory: PathBuf,
-    /// None if the cgroup bounds memory.
+    /// `None` if the cgroup bounds memory.
     disk: Option<Disk>,
 }
 
@@ -78,7 +78,7 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// Limits reads from the disk to so many bytes a second, or not at all. For a cgroup that bounds memory it does
+    /// Limits reads from the disk to this many bytes a second, or not at all. For a cgroup that bounds memory it does
     /// nothing.
     ///
     /// # Errors
@@ -134,12 +134,12 @@ fn setting(version: Version, device: &str, rate: Option<u64>) -> (&'static str, 
     }
 }
 
-/// `MAJOR:MINOR` of the disk that holds a file; None if it is on no disk of its own.
+/// `MAJOR:MINOR` of the disk that holds a file; `None` if it is on no disk of its own.
 pub(super) fn device_of(path: &Path) -> Option<String> {
     device(fs::metadata(path).ok()?.dev())
 }
 
-/// `MAJOR:MINOR` of the disk that holds a partition, or of itself; None if it is no disk.
+/// `MAJOR:MINOR` of the disk that holds a partition, or of itself; `None` if it is no disk.
 fn device(dev: u64) -> Option<String> {
     let id = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let directory = fs::canonicalize(format!("/sys/dev/block/{id}")).ok()?;

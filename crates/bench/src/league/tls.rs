@@ -52,13 +52,13 @@ pub(super) fn described(test: Test, works: impl IntoIterator<Item = Work>) -> Te
 /// The work of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// HTTP/1.1 without TLS on kept connections, for a file of so many bytes.
+    /// HTTP/1.1 without TLS on kept connections, for a file of this many bytes.
     Plain(u64),
-    /// HTTP/1.1 on kept connections, for a file of so many bytes.
+    /// HTTP/1.1 on kept connections, for a file of this many bytes.
     Kept(u64),
-    /// Downloads of a file of so many bytes over HTTP/1.1, one after the other on one connection.
+    /// Downloads of a file of this many bytes over HTTP/1.1, one after the other on one connection.
     Download(u64),
-    /// HTTP/2 with [`STREAMS`] at once on each connection, for a file of so many bytes.
+    /// HTTP/2 with [`STREAMS`] streams at the same time on each connection, for a file of this many bytes.
     Streams(u64),
     /// A connection for each request, with a full handshake.
     Full,
@@ -159,7 +159,7 @@ fn requests(said: &str) -> Option<u64> {
     (failed == 0).then_some(succeeded)
 }
 
-/// Connections, each with a response of at least so many bytes: from the words of `openssl s_time`.
+/// Connections, each with a response of at least this many bytes: from the words of `openssl s_time`.
 fn connections(said: &str, bytes: u64) -> Option<u64> {
     let (count, rest) = said
         .lines()
@@ -169,7 +169,7 @@ fn connections(said: &str, bytes: u64) -> Option<u64> {
     (each >= bytes).then(|| count.trim().parse().ok())?
 }
 
-/// The name of a file of so many bytes.
+/// The name of a file of this many bytes.
 pub(super) fn name(bytes: u64) -> String {
     format!("f{bytes}")
 }
@@ -386,7 +386,7 @@ const RATE: &str = "per second";
 const CONNECTIONS: usize = 64;
 /// Downloads of a measurement.
 const DOWNLOADS: usize = 2;
-/// Streams at once on each connection of HTTP/2.
+/// Streams at the same time on each connection of HTTP/2.
 const STREAMS: usize = 10;
 
 /// All clients offer only these.

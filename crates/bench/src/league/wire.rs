@@ -1,5 +1,5 @@
 //! Measures the cost of a request that comes over a link between two network namespaces, all files cached:
-//! servers on the kernel's TCP beside a server with a stack of its own. In a closed loop latency follows from
+//! servers on the kernel's TCP compared with a server with a stack of its own. In a closed loop latency follows from
 //! throughput, so no latencies are shown.
 //!
 //! The cost is the busy time of the server's CPU. It includes the kernel's work on packets, which no process

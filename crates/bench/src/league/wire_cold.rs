@@ -1,5 +1,5 @@
-//! Measures downloads of files that are not cached, many at once, over a link between two network namespaces: the
-//! kernel's TCP beside samum's own stack, with the page cache and without.
+//! Measures downloads of files that are not cached, many at the same time, over a link between two network namespaces:
+//! the kernel's TCP compared with samum's own stack, with the page cache and without.
 //!
 //! The cost is the busy time of the server's CPU, as in `wire`. A server's memory is measured while the downloads
 //! run. It does not include the bytes in the sockets of the kernel's TCP. Only samum's own stack keeps bytes in
@@ -219,7 +219,7 @@ pub(crate) const RATE: &str = "200 at once";
 pub(crate) const MEMORY: &str = "memory of the server, at most";
 pub(crate) const GROWTH: &str = "memory, more than before";
 
-/// Files downloaded at once.
+/// Files downloaded at the same time.
 const PARALLEL: usize = 200;
 
 /// The bytes of each file.

@@ -1,5 +1,5 @@
 //! Measures idle connections to samum's own stack over a link between two network namespaces: the memory of the
-//! server for each, and the latency of new clients beside them.
+//! server for each, and the latency of new clients meanwhile.
 //!
 //! The clients are a [`crowd`]: a kernel has neither the memory nor the ports for a million of them.
 

@@ -66,7 +66,7 @@ impl Account {
     /// An empty account. Latencies up to `latency_max` are exact; longer ones count as that long.
     ///
     /// # Panics
-    /// Never: hdrhistogram takes all such bounds.
+    /// Never: hdrhistogram accepts all such bounds.
     #[must_use]
     pub fn new(latency_max: Duration) -> Self {
         let histogram = || {
@@ -194,7 +194,7 @@ impl Account {
         self.own_cpu.as_secs_f64() / self.window.as_secs_f64()
     }
 
-    /// The reason why the generator, and not the server, may have limited the figures; None without one.
+    /// The reason why the generator, and not the server, may have limited the figures; `None` without one.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
     pub fn bottleneck(&self) -> Option<Bottleneck> {

@@ -1,7 +1,7 @@
 //! The shell of the load generator: one thread, one epoll, all connections.
 //!
-//! Each connection has at most one request under way. A request in an open loop takes a free
-//! connection when it is due; if there is none, it waits, and its latency grows.
+//! Each connection has at most one request under way. A request in an open loop uses a free connection when it is due;
+//! if there is none, it waits, and its latency grows.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -117,7 +117,7 @@ struct Engine<'a> {
     start: Instant,
     /// Between these times requests count.
     window: (Nanos, Nanos),
-    /// The generator's CPU time when the window opened, and the time waited for the CPU; None before.
+    /// The generator's CPU time when the window opened, and the time waited for the CPU; `None` before.
     window_cpu: Option<(Duration, Duration)>,
     draining: bool,
     failures_in_row: u32,
@@ -143,7 +143,7 @@ struct Request {
     intended: Nanos,
     /// The time when the request left, or when its connect began.
     began: Nanos,
-    /// The bytes of it that the kernel has taken; None while connecting.
+    /// The bytes of it that the kernel has taken; `None` while connecting.
     sent: Option<usize>,
     /// True once the first byte of its response has come.
     has_begun: bool,
@@ -152,7 +152,7 @@ struct Request {
 /// The next state of a connection after an event.
 enum Verdict {
     Waiting,
-    /// More has come than one connection may take at a time.
+    /// More has come than one connection may receive at a time.
     Again,
     Answered,
     Failed(Failure),
@@ -552,7 +552,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes the latency of a request that was under way in the window, if only when that opened.
+    /// Records the latency of a request that was under way in the window, if only when that opened.
     fn record(&mut self, request: Request, now: Nanos, count: fn(&mut Account, Nanos)) {
         if self.window_cpu.is_some() && request.intended < self.window.1 {
             count(&mut self.account, now.saturating_sub(request.intended));
@@ -665,10 +665,10 @@ fn thread_wait() -> Duration {
     Duration::from_nanos(waited.unwrap_or(0))
 }
 
-/// Events taken from the kernel at once.
+/// Events taken from the kernel in one call.
 const EVENTS: usize = 512;
 
-/// The bytes of a body that are discarded at once.
+/// The bytes of a body that one call discards.
 const BUFFER: usize = 1 << 20;
 
 /// Receives from one connection in a turn.
@@ -689,7 +689,7 @@ pub const DRAIN: Duration = Duration::from_secs(2);
 /// The time for which a connection that has failed is not used.
 const REST: Duration = Duration::from_millis(10);
 
-/// The targets that [`Watch::take_left`] can take at once; further ones stay as they are.
+/// The targets that [`Watch::take_left`] can take in one call; further ones stay as they are.
 const LEFT_MAX: usize = 1_000_000;
 
 /// The number of failures in a row, none of them a timeout, that ends the load.

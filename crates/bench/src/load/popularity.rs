@@ -38,7 +38,7 @@ impl Popularity {
         Self { order, len, drawn: 0, cumulative, random: fastrand::Rng::with_seed(seed) }
     }
 
-    /// The next target; None after the last one of [`Order::Once`].
+    /// The next target; `None` after the last one of [`Order::Once`].
     pub fn draw(&mut self) -> Option<usize> {
         let turn = self.drawn;
         self.drawn += 1;

@@ -46,7 +46,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// The reason why the clients, and not the server, may have limited the figures; None without one.
+    /// The reason why the clients, and not the server, may have limited the figures; `None` without one.
     #[must_use]
     pub fn bottleneck(&self) -> Option<Bottleneck> {
         let used = self.own_cpu.as_secs_f64() / self.time.as_secs_f64();
@@ -146,7 +146,7 @@ impl Client {
         }
     }
 
-    /// Takes a datagram, if there is one.
+    /// Receives a datagram, if there is one.
     fn receive(&self) -> io::Result<Option<Received>> {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         match self.socket.recv(&mut bytes) {
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-/// A question for the addresses of a name (RFC 1035, 4.1), with the size of a datagram that its client takes
+/// A question for the addresses of a name (RFC 1035, 4.1), with the size of a datagram that its client accepts
 /// (RFC 6891, 6.1.2).
 fn message(name: &str) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1];

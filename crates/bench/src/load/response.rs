@@ -1,5 +1,5 @@
 //! Responses as a client of HTTP/1.1 sees them (RFC 9112, sections 4, 6, 7 and 9.3). Pure: bytes
-//! in, one response at a time out. Nothing is pipelined, so bytes behind a response are an error.
+//! in, one response at a time out. Nothing is pipelined, so bytes after a response are an error.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ pub struct Parser {
 enum ParserState {
     #[default]
     Head,
-    /// So many bytes of the body are still to come.
+    /// This many bytes of the body are still to come.
     Length(u64),
     Chunked(Chunked),
     /// The body ends with the connection.
@@ -32,10 +32,10 @@ enum ParserState {
 enum Chunked {
     /// In the hexadecimal digits, with their value so far and their number.
     Size(u64, u8),
-    /// Behind the digits, up to the line's end.
+    /// After the digits, up to the line's end.
     SizeLine(u64),
     Data(u64),
-    /// The CRLF behind data.
+    /// The CRLF after data.
     DataEnd,
     /// A line of the trailer section with this many bytes; an empty one is the end.
     Trailer(u16),
@@ -69,8 +69,7 @@ impl fmt::Display for Malformed {
 }
 
 impl Parser {
-    /// Takes bytes as they come; `body` gets the bytes of the body. Returns true when the response is
-    /// complete.
+    /// Parses bytes as they come; `body` gets the bytes of the body. Returns true when the response is complete.
     ///
     /// # Errors
     /// If the bytes are no response. The connection is then of no use.
@@ -160,7 +159,7 @@ impl Parser {
         self.body_len = 0;
     }
 
-    /// Parses a head, at once if `bytes` has all of it. Returns the number of its bytes in `bytes`.
+    /// Parses a head, in one step if `bytes` has all of it. Returns the number of its bytes in `bytes`.
     fn head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         if self.head.is_empty()
             && let Some(len) = self.parse_head(bytes)?
@@ -183,7 +182,7 @@ impl Parser {
         Ok(used)
     }
 
-    /// Parses the head and returns its length; None while it is incomplete.
+    /// Parses the head and returns its length; `None` while it is incomplete.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut response = httparse::Response::new(&mut fields);

@@ -53,7 +53,7 @@ impl Ramp {
         growing + self.to * (second - grown).max(0.0)
     }
 
-    /// The time until which so many requests are expected: the inverse of [`Self::expected`].
+    /// The time until which this many requests are expected: the inverse of [`Self::expected`].
     fn time_of(self, expected: f64) -> f64 {
         let growing = self.expected(self.seconds);
         if expected > growing {
@@ -94,7 +94,7 @@ impl Schedule {
         schedule
     }
 
-    /// The time at which the next request is meant to leave; None in a closed loop.
+    /// The time at which the next request is meant to leave; `None` in a closed loop.
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
         (self.arrival != Arrival::Closed).then(|| nanos_of(self.next))

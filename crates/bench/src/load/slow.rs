@@ -67,7 +67,7 @@ impl SlowReaders {
 }
 
 /// Connects and sends the request. The receive buffer is small, so that other bytes stay in the server.
-/// A quarter of it is the amount that the kernel takes in before it announces more room to the peer.
+/// A quarter of it is the amount that the kernel accepts before it announces more room to the peer.
 fn ask(plan: &Plan, i: usize, share: usize) -> io::Result<OwnedFd> {
     let socket = connect(plan.address, plan.sources.of(i), plan.timeout)?;
     sockopt::set_socket_recv_buffer_size(&socket, (4 * share).max(RECEIVE_BUFFER_MIN))?;
@@ -123,7 +123,7 @@ pub(crate) const COPIES: bool = false;
 /// The interval at which each reader reads.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// The maximum of bytes read at once: 10 MiB/s for a reader.
+/// The maximum of bytes of one read: 10 MiB/s for a reader.
 const SHARE_MAX: usize = 1 << 20;
 
 /// The minimum receive buffer of a slow reader's socket; the kernel doubles it (socket(7)).

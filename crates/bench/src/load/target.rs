@@ -98,7 +98,7 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// As many as `connections` at once to `address` need.
+    /// As many as `connections` connections to `address` need at the same time.
     #[must_use]
     pub fn enough_for(connections: usize, address: SocketAddr) -> Self {
         let loopback = matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
@@ -109,7 +109,7 @@ impl Sources {
         }
     }
 
-    /// The source address of the `i`-th connection; None leaves it to the kernel.
+    /// The source address of the `i`-th connection; `None` leaves it to the kernel.
     #[must_use]
     pub fn of(self, i: usize) -> Option<Ipv4Addr> {
         match self {

@@ -16,7 +16,7 @@ pub struct Exchange {
     pub ended: Nanos,
     /// The bytes of its body that came.
     pub bytes: u64,
-    /// The reason why it failed; None if its response came.
+    /// The reason why it failed; `None` if its response came.
     pub failure: Option<Failure>,
 }
 
@@ -34,7 +34,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace of a load with so many targets.
+    /// An empty trace of a load with this many targets.
     #[must_use]
     pub fn new(targets: usize) -> Self {
         Self { under_way: vec![0; targets], ..Self::default() }

@@ -1,4 +1,4 @@
-//! The table of aims: the goals of the project, each beside the measurement of a run. Pure.
+//! The table of aims: the goals of the project, each with the measurement of a run. Pure.
 
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
@@ -138,7 +138,10 @@ fn clients(runs: &[Kept<'_>]) -> String {
     let copying: Vec<String> = copying.into_iter().collect();
     match (discards, copying.is_empty()) {
         (false, true) => String::new(),
-        (false, false) => " The load generator copies the bytes that it receives.".to_owned(),
+        (false, false) => {
+            " The load generator copies the bytes that it receives, so it uses more CPU time than one that discards them."
+                .to_owned()
+        }
         (true, true) => {
             " The load generator discards the bytes that it receives, in the kernel.".to_owned()
         }

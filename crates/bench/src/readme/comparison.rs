@@ -33,7 +33,7 @@ pub(super) struct Comparison {
     pub(super) rows: Vec<Row>,
     /// If true, the table marks unranked cells, instead of leaving them out.
     pub(super) keeps_all: bool,
-    /// Behind the table.
+    /// After the table.
     pub(super) notes: Vec<String>,
 }
 
@@ -223,7 +223,7 @@ mod tests {
         comparison_of(servers, 4)
     }
 
-    /// Each server has its values so many times.
+    /// Each server has its values this many times.
     fn comparison_of(servers: &[(&str, [f64; 3])], times: usize) -> Comparison {
         let mut rounds = Rounds::default();
         for (server, values) in servers {

@@ -84,7 +84,7 @@ pub(super) const BY_OPTION: [&str; 10] = [
 pub(super) const NEVER_COPIED: [&str; 5] =
     ["disk", "download", "asleep", "wire-cold", "proxied-slow"];
 
-/// The versions of these servers, as a run has noted them: each program once. None if the run has noted none.
+/// The versions of these servers, as a run has noted them: each program once. `None` if the run has noted none.
 pub(super) fn versions<'a>(
     run: &Run,
     servers: impl IntoIterator<Item = &'a str>,
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn tables_say_what_the_client_does_with_bodies() {
         let discards = "The load generator discards the bytes that it receives, in the kernel.";
-        let copies = "The load generator copies the bytes that it receives.";
+        let copies = "The load generator copies the bytes that it receives, so it uses more CPU time than one that discards them.";
         for (command, words, other) in [
             (&["samum-bench", "league"][..], discards, copies),
             (&["samum-bench", "league", "--copy"], copies, discards),

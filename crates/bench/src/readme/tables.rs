@@ -73,17 +73,20 @@ fn rows(rounds: &Rounds) -> Vec<Row> {
     names.map(|name| row(None, name, SAMUM)).collect()
 }
 
-/// The table of a small file in memory that is requested beside downloads from a slow disk.
+/// The table of a small file in memory that is requested during downloads from a slow disk.
 pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     servers(
         runs,
         "cold",
         "A small file in memory, beside downloads from a slow disk.",
         |ran| {
+            let setup = setup(ran, "disk slowed down");
+            let (setup, requests) = setup.split_once("; by the clock ").unwrap_or((&setup, ""));
+            let requests = requests.trim_end_matches(" requests a second.");
             format!(
-                "{} In the columns with requests/s, each connection sends its next request as soon as it has the response \
-                 (a closed loop). In the columns \"by the clock\", requests are sent at fixed times.",
-                setup(ran, "disk slowed down")
+                "In the columns with requests/s, each connection sends its next request as soon as it has the response \
+                 (a closed loop). In the columns \"by the clock\", {requests} requests are sent per second, at fixed \
+                 times. {setup}.",
             )
         },
         &[
@@ -138,7 +141,7 @@ fn sizes(run: &Run, test: &str, series: &str) -> Vec<f64> {
     sizes
 }
 
-/// The tables of requests over a link: each server beside the floor, on the kernel's TCP and on samum's own.
+/// The tables of requests over a link: each server compared with the floor, on the kernel's TCP and on samum's own.
 fn wire_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
     let tables = [
         (wire::KEPT, "Requests over a link, all files in memory.", "Connections are kept."),

@@ -69,7 +69,7 @@ const RECEIVE: u64 = 1 << 32;
 impl Registered {
     /// Takes memory that begins with these bytes.
     pub(crate) fn new(memory: Box<[u8]>) -> io::Result<Self> {
-        /// As many sockets at once.
+        /// As many sockets at the same time.
         const ENTRIES: u32 = 64;
         let (ring, memory) = (IoUring::new(ENTRIES)?, ManuallyDrop::new(memory));
         let mut this = Self { ring, memory, receives: 0, in_flight: 0 };

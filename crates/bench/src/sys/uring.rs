@@ -46,7 +46,7 @@ pub(crate) struct Completion {
 }
 
 impl Ring {
-    /// A ring for `entries` submissions and `completions` completions at once. One thread uses it, and
+    /// A ring for `entries` submissions and `completions` completions at the same time. One thread uses it, and
     /// the kernel works when that thread waits (6.1), or at any time on older kernels.
     pub(crate) fn new(entries: u32, completions: u32) -> io::Result<Self> {
         let modern = IoUring::builder()

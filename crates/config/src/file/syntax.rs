@@ -1,6 +1,6 @@
 //! Finds the mistakes of a text that is not TOML, each once. Pure.
 //!
-//! A missing bracket or quotation mark gives the lines behind it another meaning, and the parser then reports nearly each
+//! A missing bracket or quotation mark gives the lines after it another meaning, and the parser then reports nearly each
 //! of them. So only the first error counts. The statement that has it is blanked, and the rest is parsed again.
 
 use core::ops::Range;
@@ -141,7 +141,7 @@ impl<'a> Scan<'a> {
                     continue;
                 }
                 TokenKind::Atom => {
-                    // Behind a text whose first mark is missing.
+                    // After a text whose first mark is missing.
                     if let Some(at) = text[start..end].find(['"', '\'']) {
                         scan.endless.push((start, &text[start + at..=start + at]));
                     }

@@ -24,8 +24,9 @@ pub(super) const CGI: &[Key<Cgi>] = &[
         kind: "number",
         default: "`32`",
         example: "8",
-        doc: "The maximum number of programs that run at once, of all workers together. 256 further requests wait in \
-              a queue. If the queue is full, or after the time `timeout` in the queue, the response is a 503.",
+        doc: "The maximum number of programs that run at the same time, of all workers together. 256 further \
+              requests wait in a queue. If the queue is full, or after the time `timeout` in the queue, the response is a \
+              503.",
         read: |cgi, node, notes| {
             let number = node.number(1..=65_536, notes);
             set(&mut cgi.processes_max, number.and_then(|number| u32::try_from(number).ok()));

@@ -31,8 +31,8 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
         default: "`\"none\"`",
         example: r#""100/s burst 200""#,
         doc: "Requests of one IPv4 address, or of one /64 of IPv6 addresses: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. \
-              Further requests are answered 429. The burst is the number of requests that may come at once, by \
-              default the requests of a second. Routes with the limit of their site count together; a route that \
+              Further requests are answered 429. The burst is the number of requests that may come without a pause, \
+              by default the requests of a second. Routes with the limit of their site count together; a route that \
               sets the key counts alone, even if the limits are equal.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);

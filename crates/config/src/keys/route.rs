@@ -123,7 +123,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#"{ to = "/new/$0", status = 301 }"#,
         doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the texts that match the \
-              stars of `match`, `$0` for the path behind the route's path, and `$$` for a dollar. The query of the \
+              stars of `match`, `$0` for the path after the route's path, and `$$` for a dollar. The query of the \
               request is kept, unless the target has a query.",
         read: |route, node, notes| {
             let mut redirect = Redirect { to: String::new(), status: 308 };
@@ -246,7 +246,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               same route, the scripts are the files of that directory whose names end with `.php`; `index` and \
               `fallback` may be scripts, and the other files are sent. A request for a directory without the slash \
               at its end is redirected to the path with the slash, with 308 if the request would change something \
-              (`POST`). The part of a path behind the name of a script is the path info. A body of 1 MiB at most, or \
+              (`POST`). The part of a path after the name of a script is the path info. A body of 1 MiB at most, or \
               in chunks, has come when the application gets its request: slow uploads occupy no process. A body in \
               chunks waits in memory and in a file (see `buffer`). Of a longer body of known length the first \
               `buffer` bytes have come, in memory and 16 MiB at most; the rest comes while the process waits. If a \
@@ -285,7 +285,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "An action: show the state of the server on a page of HTML that stays up to date. With `?json` behind its path \
+        doc: "An action: show the state of the server on a page of HTML that stays up to date. With `?json` after its path \
               the same figures are sent as JSON, with `?events` as server-sent events. The route needs `allow`.",
         read: |route, node, notes| {
             if node.flag(notes) == Some(true) {

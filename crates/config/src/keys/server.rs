@@ -258,7 +258,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         kind: SECONDS,
         default: "`30`",
         example: "20.5",
-        doc: "A connection whose client takes less than `rate-min` for this time is closed.",
+        doc: "A connection whose client receives less than `rate-min` for this time is closed.",
         read: |draft, node, notes| {
             set(&mut draft.server.tuning.timeout_send, node.quantity(value::seconds, notes));
         },

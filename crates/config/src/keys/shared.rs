@@ -445,7 +445,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"512k\"`",
         example: r#""64k""#,
-        doc: "Bytes of a long response of an upstream that are received at once, at least 4 KiB. With a smaller \
+        doc: "Bytes of a long response of an upstream that are received in one step, at least 4 KiB. With a smaller \
               number each byte costs more CPU time.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
@@ -474,7 +474,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`\"none\"`",
         example: r#""10MiB""#,
         doc: "Bytes that the body of a request may have, for routes with `proxy`, `fastcgi` or `cgi`; other routes \
-              take no bodies, so the key is an error there. By default there is no limit. A request with a larger \
+              use no bodies, so the key is an error there. By default there is no limit. A request with a larger \
               `Content-Length` is answered 413 at once, without a `100 Continue`, and nothing is passed on. If a \
               body in chunks becomes longer, the request is answered 413, or its response is cut off if it has \
               begun, and the connection to the upstream is closed. The client's connection is closed in both cases. \
@@ -510,7 +510,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               the certificate that the client of the connection has shown, as in `CN=alice,O=Example`; if a field \
               uses this variable, fields of clients with the same name are left out on all routes. `$tls-version`, \
               `$tls-cipher` and `$tls-server-name` (SNI) are of the handshake, too; a variable without a value is \
-              empty. `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host \
+              empty. `${client}x` is a variable with letters after it, and `$$` is a dollar. `Host` is a host \
               without variables, or `$host`, which upstreams also get without this key. Some fields cannot be \
               changed, because they frame a request, belong to one connection or count servers: `Connection`, \
               `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Proxy` and \

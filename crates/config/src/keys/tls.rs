@@ -17,8 +17,8 @@ pub(super) const TLS: &[Key<TlsDraft, Tls>] = &[
         kind: "path, list of paths, `acme`, or `self-signed`",
         default: "none; it is needed",
         example: r#""/etc/ssl/example.org.pem""#,
-        doc: "The file of the certificate, in the format PEM, with the other certificates of its chain behind it. A \
-              list has several files, for different hosts or with different kinds of keys (ECDSA beside RSA). \
+        doc: "The file of the certificate, in the format PEM, with the other certificates of its chain after it. A \
+              list has several files, for different hosts or with different kinds of keys (ECDSA and RSA). \
               `acme` is a certificate for the `hosts` of the site that the server gets by itself (`[acme]`). `self-signed` is a \
               certificate that the server makes in memory.",
         read: |draft, node, notes| match node.as_text() {

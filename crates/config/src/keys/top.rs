@@ -16,7 +16,7 @@ pub(super) const TOP: &[Key<Draft, ()>] = &[
         default: "no files",
         example: r#""conf.d/*.toml""#,
         doc: "Further files with sites. The last part of a path may have `*` and `?`; matching files are read in the \
-              order of their names. Their sites come behind the sites of this file.",
+              order of their names. Their sites come after the sites of this file.",
         read: |draft, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 node.text(|text| Ok(text.to_owned()), notes).map(|text| (text, node.place))

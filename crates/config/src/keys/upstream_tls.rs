@@ -40,7 +40,7 @@ pub(super) const UPSTREAM_TLS: &[Key<UpstreamTlsDraft, UpstreamTls>] = &[
         default: "none",
         example: r#""/etc/ssl/gateway.pem""#,
         doc: "The file of the certificate that servers get if they ask for one, in the format PEM, with the other \
-              certificates of its chain behind it.",
+              certificates of its chain after it.",
         read: |draft, node, notes| {
             draft.certificate = read_file(draft, node, notes).map(|path| (path, node.place));
         },

@@ -74,8 +74,7 @@ impl<F: Clone> Load<F> {
             (Body::Reading(_), Reply::Failed(error)) if Refusal::of_read(&error).is_some() => {
                 Body::Unreadable(error)
             }
-            // The file system cannot read past the page cache. Another read shows if the disk
-            // works.
+            // The file system cannot bypass the page cache. Another read shows if the disk works.
             (Body::Reading(Caching::Drop), Reply::Failed(error)) if is_unsupported(&error) => {
                 let want = usize::try_from(seen.stat.size).ok();
                 match want.and_then(|want| tools.pool.take(want)) {
@@ -91,8 +90,8 @@ impl<F: Clone> Load<F> {
             (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
                 Body::Confirmed(buffer)
             }
-            // The file has changed. It is sent from the file, with the bytes of that time, and is
-            // not cached.
+            // The file has changed. It is sent from the file, with the bytes that it has when it is sent, and is not
+            // cached.
             (_, reply) => {
                 is_changed = true;
                 if let Reply::Stat(stat) = reply {

@@ -399,7 +399,7 @@ fn the_names_of_an_index_are_looked_for_in_their_order() {
     let directory = Stat { kind: FileKind::Directory, ..stat(0) };
     assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(directory))), "goes on");
     assert_eq!(world.asked(), ["0: find d/c"]);
-    // Behind a link that leads nowhere the next names are looked for through links.
+    // After a link that leads nowhere the next names are looked for through links.
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
     assert_eq!(world.asked(), ["0: find d/c through links"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
@@ -409,7 +409,7 @@ fn the_names_of_an_index_are_looked_for_in_their_order() {
     world.asks.clear();
     world.look_with(&mut load, look);
     assert_eq!(world.asked(), ["0: find d/a.php"]);
-    // What cannot be opened hides the names behind it.
+    // What cannot be opened hides the names after it.
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::ACCESS))), "failed");
 }
 

@@ -125,26 +125,26 @@ impl Life {
         }
     }
 
-    /// Takes note that there is nothing to read at the moment.
+    /// Records that there is nothing to read at the moment.
     pub(super) fn handle_quiet(&mut self, now: Time) {
         if self.output == Output::Open(None) {
             self.output = Output::Open(Some(now));
         }
     }
 
-    /// Takes note of the end of the output: no process can write to it any more.
+    /// Records the end of the output: no process can write to it any more.
     pub(super) const fn handle_output_end(&mut self, now: Time) {
         if let Output::Open(_) = self.output {
             self.output = Output::Ended(now);
         }
     }
 
-    /// Takes note that the leader has ended, perhaps by a signal.
+    /// Records that the leader has ended, perhaps by a signal.
     pub(super) const fn handle_exit(&mut self, now: Time, signal: Option<i32>) {
         self.leader = Leader::Ended(now, signal);
     }
 
-    /// Has the program stopped.
+    /// Orders the program to be stopped.
     pub(super) const fn stop(&mut self, cause: Cause) {
         if let Stop::No = self.stop {
             self.stop = Stop::Asked(cause);

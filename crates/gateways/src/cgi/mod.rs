@@ -65,7 +65,7 @@ pub struct Programs {
     answers: VecDeque<(Ticket, Answer)>,
     /// Requests whose producers or consumers can go on.
     woken: VecDeque<Ticket>,
-    /// Results of the threads; Some from the first request on.
+    /// Results of the threads; `Some` from the first request on.
     mailbox: Option<Arc<Mailbox>>,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
@@ -125,7 +125,8 @@ impl Programs {
         }
     }
 
-    /// Takes the body of a request for a program, of `bytes_max` bytes at most. The request is found next.
+    /// Returns the consumer of the body of a request for a program, at most `bytes_max` bytes; `None` without a body.
+    /// The program is looked for next.
     pub fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -260,7 +261,7 @@ impl Programs {
         }
     }
 
-    /// Takes a completion of one of the programs' operations.
+    /// Handles a completion of one of the programs' operations.
     pub fn handle(&mut self, shell: &mut Shell, completion: &Completion) {
         let key = Key::from_bits(id_of(completion.token));
         if key == Key::NONE {
@@ -275,12 +276,12 @@ impl Programs {
         self.go_on(shell, key);
     }
 
-    /// Takes a completion of an operation on the file of a body.
+    /// Handles a completion of an operation on the file of a body.
     pub fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
         self.bodies.handle(shell, completion, &mut self.woken);
     }
 
-    /// Takes the results of the threads.
+    /// Handles the results of the threads.
     pub fn handle_wake(&mut self, shell: &mut Shell) {
         let letters = self.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default();
         for (key, letter) in letters {

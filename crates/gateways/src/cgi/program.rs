@@ -30,7 +30,7 @@ use session::shell::Shell;
 
 /// Bytes of an output that wait for the client; at this limit the program waits.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
-/// The least bytes that are read at once. If there is less room, nothing is read.
+/// If there is room for fewer bytes than this, nothing is read.
 const READ_BYTES_MIN: usize = 1024;
 /// Reads of one output in one worker turn; then the others come first.
 const READS_MAX: usize = 4;
@@ -78,7 +78,7 @@ impl Program {
         self.directory.submit(order)
     }
 
-    /// Takes the process that was started.
+    /// Begins to use the process that was started.
     pub(super) fn start(&mut self, shell: &Shell, mut process: Process) {
         let pipe = |fd| Pipe { fd: shell.ring.adopt_socket(fd), waits: None };
         let pipes = process.take_pipes();
@@ -250,7 +250,7 @@ impl Program {
         if has_room { OUTPUT_BYTES_MAX } else { EARLY_BYTES_MAX }
     }
 
-    /// Takes output of the program while there is room for it.
+    /// Reads output of the program while there is room for it.
     fn read_output(&mut self, tools: &mut Tools<'_>, token: u64) {
         for _ in 0..READS_MAX {
             let most = self.output_max(tools);
@@ -297,7 +297,7 @@ impl Program {
         }
     }
 
-    /// Takes the text that the program has put out on standard error: lines for the operator.
+    /// Handles the text that the program has put out on standard error: lines for the operator.
     fn read_errors(&mut self, tools: &mut Tools<'_>, token: u64) {
         let Stage::Running(running) = &mut self.stage else { return };
         let Some(stderr) = running.stderr.as_mut().filter(|stderr| stderr.waits.is_none()) else {
@@ -317,7 +317,7 @@ impl Program {
         running.log(tools, (&source, &self.name));
     }
 
-    /// Takes output, which begins with a header.
+    /// Handles output, which begins with a header.
     fn take(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) {
         match &mut self.reply {
             Progress::Header(parser) => match parser.handle_output(bytes) {

@@ -1,4 +1,4 @@
-//! The header of a program's output: a parser that takes the output in any pieces.
+//! The header of a program's output: a parser that accepts the output in any pieces.
 //!
 //! Reading list: RFC 3875 §6. The header ends with an empty line, and its lines end in LF or CR LF. It has
 //! one of four meanings:
@@ -153,8 +153,8 @@ impl Parser {
         self.limits
     }
 
-    /// Takes the next bytes of the output. Returns the number of them that belong to the header, and the header's
-    /// meaning once it is complete; the rest is content. The parser takes nothing after that.
+    /// Parses the next bytes of the output. Returns the number of them that belong to the header, and the header's
+    /// meaning once it is complete; the rest is content. The parser parses nothing after that.
     ///
     /// # Errors
     ///

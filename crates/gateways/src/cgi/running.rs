@@ -8,7 +8,7 @@ use super::life::Life;
 use crate::lines::Text;
 use crate::programs::process::{Process, is_hung_up};
 
-/// Bytes that are read from a pipe, or written to one, at once: the capacity of a pipe.
+/// Bytes that one call reads from a pipe, or writes to a pipe: the capacity of a pipe.
 pub(super) const PIPE_BYTES: usize = 64 * 1024;
 
 /// A program that runs.
@@ -78,7 +78,7 @@ impl Running {
 }
 
 impl Pipe {
-    /// Has the ring wait for the descriptor.
+    /// Lets the ring wait for the descriptor.
     pub(super) fn wait(&mut self, ring: &mut Ring, op: impl FnOnce(Fd) -> Op, token: u64) {
         self.waits = Some(ring.submit(op(self.fd.clone()), token));
     }

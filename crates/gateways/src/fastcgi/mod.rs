@@ -127,7 +127,7 @@ impl Script {
         records
     }
 
-    /// Takes input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
+    /// Parses input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
     pub(super) fn handle_input<'a>(&mut self, input: &'a [u8]) -> (usize, Heard<'a>) {
         let (len, event) = self.connection.handle_input(input);
         let heard = match event {
@@ -164,7 +164,7 @@ impl Script {
         String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES_MAX)]).into_owned()
     }
 
-    /// Returns true if the connection may take another request.
+    /// Returns true if the connection is free for another request.
     pub(super) fn is_idle(&self) -> bool {
         self.keeps && self.connection.is_idle()
     }

@@ -1,11 +1,12 @@
-//! Bodies of which all has to come before anything is taken: in memory first, and beyond that in a file without a name.
+//! Bodies that have to come completely before a gateway gets any of it: in memory first, and beyond that in a file
+//! without a name.
 //!
 //! ```text
 //!   push ──► waiting ──write──► file ──read──► ready ──► server, program
 //!               └──────── (once the file is empty) ─────────┘
 //! ```
 //!
-//! It decides which operation of the file is next; [`bodies`](super::super::bodies) has it done.
+//! It decides which operation of the file is next; [`bodies`](super::super::bodies) executes it.
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,11 +24,11 @@ use super::{COLLECTED_BYTES_MAX, Charge, Input, Rest, Stage};
 use crate::quota::{self, Holder, Quota, Room};
 use session::handler::{CONSUMER_ROOM_MIN, Ticket};
 
-/// Bytes of a body that are written at once at most; the client goes on meanwhile.
+/// The maximum number of bytes of a body that one write has; the client goes on sending meanwhile.
 const WRITE_BYTES: u64 = 256 * 1024;
 /// Fewer bytes are written only if their memory is needed for others.
 const WRITE_BYTES_MIN: u64 = 64 * 1024;
-/// Bytes that are read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 /// Bytes of all bodies in memory, for the gateways of one kind of a worker. Beyond it clients wait.
 pub(crate) const POOL_BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
@@ -83,7 +84,7 @@ pub(crate) struct Collected {
 #[derive(Debug)]
 struct BodyFile {
     reservation: Rc<quota::Reservation>,
-    /// None until it is open.
+    /// `None` until it is open.
     fd: Option<Fd>,
     /// True while an operation is in flight.
     is_busy: bool,
@@ -147,7 +148,7 @@ impl Collected {
         }
     }
 
-    /// Bytes that there is room for beside those that wait in memory.
+    /// The room that is left in memory while `waiting` bytes wait there.
     pub(super) fn room(&self, waiting: u64) -> u64 {
         // The session needs room for the framing of the last bytes, too.
         let most = match self.file {
@@ -242,7 +243,7 @@ impl Input {
         }
     }
 
-    /// Takes bytes that were read from the file.
+    /// Handles bytes that were read from the file.
     pub(super) fn consume_ready(&mut self, count: usize) {
         let Some(collected) = self.collected() else { return };
         let Some(file) = &mut collected.file else { return };
@@ -327,7 +328,7 @@ impl Input {
             && collected.file.as_ref().is_some_and(|file| file.reservation.gives_way())
     }
 
-    /// It is given up: nothing takes it.
+    /// It is given up: nothing uses it.
     pub(crate) fn give_up(&mut self) {
         self.rest = Rest::NoRoom;
         self.release();
@@ -413,7 +414,7 @@ impl Input {
         Ok(Wait::Step(Step { op: Op::Write { file: fd, at: None, bytes }, device, reservation }))
     }
 
-    /// Takes the result of an operation. Returns the next one if it is to go on with the same bytes.
+    /// Handles the result of an operation. Returns the next one if it is to go on with the same bytes.
     pub(crate) fn handle_step(&mut self, result: io::Result<Event>) -> Result<Option<Step>, Fault> {
         let Some(collected) = self.collected() else { return Ok(None) };
         let Some(file) = &mut collected.file else { return Ok(None) };

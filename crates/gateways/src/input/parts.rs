@@ -1,4 +1,4 @@
-//! The parts of long bodies that are collected before a gateway takes them.
+//! The parts of long bodies that are collected before a gateway gets them.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -176,7 +176,7 @@ mod tests {
         let waiting: Vec<_> = bodies.iter().map(waits).collect();
         assert_eq!(waiting, [false, false, false, true, true]);
         assert_eq!(check(&parts, bodies.iter()), (100, 100));
-        // As much as may wait is with servers that take nothing: no part waits any longer.
+        // Servers that receive nothing have as much as may wait: no part waits any longer.
         push(&mut bodies[3], 1);
         assert_eq!(check(&parts, bodies.iter()), (0, 201));
         assert!(!waits(&offer(&parts, 50)));
@@ -205,9 +205,9 @@ mod tests {
         Offer(u64),
         Push(Index, usize),
         End(Index),
-        /// A server takes so much of it.
+        /// A server receives this much of it.
         Take(Index, usize),
-        /// Nothing takes it any more.
+        /// Nothing uses it any more.
         DropRest(Index),
         /// The client leaves.
         Leave(Index),

@@ -20,7 +20,7 @@ const SYSTEM: [&str; 6] = ["/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32"
 const LOADER: [&str; 4] =
     ["/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload"];
 
-/// The access that the programs of a route have, beside that to their own directory.
+/// The access that the programs of a route have, in addition to that to their own directory.
 pub fn access(config: &Cgi) -> impl Iterator<Item = (&Path, Access)> {
     let execute = Access::READ | Access::EXECUTE;
     let write = Access::READ | Access::WRITE | Access::MAKE | Access::CHANGE;

@@ -6,8 +6,8 @@
 //! or holds one of its pipes. The mark is a soft limit of the resident set (`RLIMIT_RSS`), which Linux has not enforced
 //! since 2.4.30. Each process inherits the mark, whatever it closes, clears or executes. `/proc/PID/limits` shows the
 //! mark also for processes with more rights. So a process is only missed if it sets this limit, loses its parents, and
-//! closes the pipes. Control groups are always inherited, too. But to make one takes a right that a server need not
-//! have, and to move a process into one stops the machine's forks for milliseconds.
+//! closes the pipes. Control groups are always inherited, too. But to make one, a server needs a right that it need not
+//! have otherwise, and to move a process into one stops the machine's forks for milliseconds.
 
 use std::collections::HashSet;
 use std::fs;

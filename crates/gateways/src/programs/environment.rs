@@ -8,7 +8,7 @@
 //!
 //! Left out on purpose:
 //!
-//! - `HTTP_PROXY`, because programs take it for the proxy that they are to use ("httpoxy"),
+//! - `HTTP_PROXY`, because programs mistake it for the proxy that they are to use ("httpoxy"),
 //! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP` would be one
 //!   variable,
 //! - fields that concern only the connection, and `Expect`,
@@ -16,7 +16,7 @@
 //!   them,
 //! - fields by which a proxy describes its client's request (`Forwarded`, `X-Forwarded-Proto`), unless the peer is a
 //!   trusted proxy, because an application would believe them,
-//! - arguments made of the query (§4.4), because programs take those that begin with `-` for options.
+//! - arguments made of the query (§4.4), because programs mistake those that begin with `-` for options.
 
 use core::net::IpAddr;
 use std::ffi::{OsStr, OsString};
@@ -35,7 +35,7 @@ use session::request_id::{REQUEST_ID, RequestId};
 /// The search path of programs, unless the configuration has another one.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Fields without a variable, beside fields that concern only the connection.
+/// Fields without a variable, in addition to fields that concern only the connection.
 const HIDDEN_FIELDS: [&[u8]; 5] =
     [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy"];
 

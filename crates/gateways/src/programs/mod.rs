@@ -331,7 +331,7 @@ fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<ProgramFile, Refusal> {
     Err(Refusal::quiet(Status::NotFound))
 }
 
-/// Has the kernel read the head of a program. A program that may be executed but not read is left out.
+/// Lets the kernel read the head of a program. A program that may be executed but not read is left out.
 fn read_head(parent: BorrowedFd<'_>, name: &[u8]) {
     // The file may have been replaced by a pipe meanwhile.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

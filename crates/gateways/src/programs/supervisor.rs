@@ -134,7 +134,7 @@ pub(super) fn reap(leader: Pid) {
     WORK.notify_all();
 }
 
-/// Has a signal sent to the processes of a program.
+/// Orders a signal to be sent to the processes of a program.
 pub(super) fn signal(traces: &Arc<Traces>, signal: Signal, scope: Scope) {
     lock().orders.push_back(Order { traces: Arc::clone(traces), signal, scope });
     WORK.notify_all();
@@ -148,7 +148,7 @@ pub fn adopt_orphans() {
     lock().adopts = true;
 }
 
-/// Takes note that a child may have ended.
+/// Records that a child may have ended.
 pub fn handle_child_end() {
     let mut state = lock();
     state.may_reap = true;

@@ -6,7 +6,7 @@
 //!                  ▼                                              │
 //!   begin ──► (Collecting) ──► connecting or kept link ──► Asking ──head──► Content ──end──► Over
 //!                                           │                 └──101──► Tunnel ──► Over
-//!                                           └─ fault, end, timeout: 502, 504; behind the head: cut off
+//!                                           └─ fault, end, timeout: 502, 504; after the head: cut off
 //! ```
 
 mod attempt;
@@ -96,7 +96,7 @@ pub(super) struct Tools<'a> {
     pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
     pub(super) pools: &'a mut Pools,
-    /// When the time for what is pulled ends in this turn of the worker; known once something is pulled.
+    /// The end of the time for pulling in this worker turn; `None` until the first pull.
     pub(super) pull_until: &'a mut Option<Time>,
 }
 
@@ -156,13 +156,14 @@ impl Exchange {
         }
     }
 
-    /// The memory of the request's head, for another request, unless the head still has to be sent.
+    /// Gives back the memory of the request's head so that another request can use it, unless the head still has to be
+    /// sent.
     pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
         self.wire.into_text()
     }
 
-    /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit is no progress.
-    /// Each line counts like a part of the response.
+    /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit does not extend
+    /// the upstream's deadline. Each line uses as much of the quantum as one part of the response without bytes.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
         let Self { text: all, tries, upstream, wire, reception, .. } = self;
         let Tools { shell, lines, .. } = tools;

@@ -45,7 +45,7 @@ impl Mapping<'_> {
             let path =
                 if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
             let back = self.path_back(&path).unwrap_or_else(|| path.into_owned());
-            // A browser takes the name after two slashes for a host.
+            // A browser mistakes the name after two slashes for a host.
             return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
         }
         let authority = plain.or(secure).or(bare);
@@ -218,7 +218,7 @@ mod tests {
         check(&format!("{SERVER}/v1/"), "", &[("/v1/a", Some("/a")), ("/v1", Some("/"))]);
     }
 
-    /// Browsers take what follows two slashes, or a slash and a backslash, for a host.
+    /// Browsers mistake the text after two slashes, or after a slash and a backslash, for a host.
     #[test]
     fn no_path_becomes_a_host() {
         let pairs = [

@@ -12,11 +12,13 @@
 //!
 //! No head is copied from the peer: each is written again from the parsed head. Three tests check this: the corpus of
 //! `http_desync_guardian`, a property test, and a set of real servers and proxies (`tests/garden`). If the upstream stops
-//! before the head of its response, the client gets a 502 or 504. If it stops later, the response is cut off. If only the
-//! end of the connection marks the end of the response (HTTP/1.0), a cut resets the connection.
+//! before the head of its response, the client gets a 502 or 504. If it stops later, the response is cut off. If only
+//! the end of the connection marks the end of the response (HTTP/1.0), the client's connection is reset when a response
+//! is cut off.
 //!
-//! An upstream has one duty at a time: to accept the connection, to take waiting bytes of the request, or to send. Only
-//! progress in this duty extends its deadline. It has no duty while the client that sent the request has to act first.
+//! An upstream has one duty at a time: to accept the connection, to receive waiting bytes of the request, or to send.
+//! Only progress in this duty extends its deadline. It has no duty while the client that sent the request has to act
+//! first.
 
 mod exchange;
 mod location;
@@ -182,8 +184,8 @@ impl Proxy {
         }
     }
 
-    /// Returns a consumer for the body of a request, with the limit `bytes_max`. For an upgrade the consumer also takes
-    /// the bytes after the request. The session asks for the request's answer next.
+    /// Returns a consumer for the body of a request, with the limit `bytes_max`. For an upgrade the consumer also
+    /// receives the bytes after the request. The session asks for the request's answer next.
     pub fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -329,7 +331,7 @@ impl Proxy {
         self.checks.watch(&mut shell.ring, upstreams, shell.cx.now);
     }
 
-    /// Takes a completion of one of the checks' operations.
+    /// Handles a completion of one of the checks' operations.
     pub fn handle_check(&mut self, shell: &mut Shell, completion: Completion) {
         let (turn, now) = (shell.cx.turn, shell.cx.now);
         let notes = self.checks.handle(&mut shell.ring, completion, turn, now);
@@ -338,7 +340,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a completion of one of the exchanges' operations.
+    /// Handles a completion of one of the exchanges' operations.
     pub fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         let link = Key::from_bits(id_of(completion.token));
         if link == Key::NONE {
@@ -373,13 +375,13 @@ impl Proxy {
         });
     }
 
-    /// Takes a completion of an operation on a file that keeps content of a response.
+    /// Handles a completion of an operation on a file that keeps content of a response.
     pub fn handle_spool(&mut self, shell: &mut Shell, completion: Completion) {
         let key = Key::from_bits(id_of(completion.token));
         self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
     }
 
-    /// Takes a completion of an operation on the file of a body.
+    /// Handles a completion of an operation on the file of a body.
     pub fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
         self.bodies.handle(shell, completion, &mut self.woken);
     }

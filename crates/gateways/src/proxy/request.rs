@@ -1,21 +1,21 @@
 //! The head of a request as it is sent to an upstream. It is written anew from the parsed head, so that both servers
-//! take the same meaning from it.
+//! understand the same.
 //!
 //! Reading list: RFC 9110 §7.6 (forwarding), §7.8 (`Upgrade`), §10.1.1 (`Expect`); RFC 9112 §3.2; RFC 7239.
 //!
 //! | part | as it is sent |
 //! |---|---|
 //! | method, query, `Host` | as the client sent them |
-//! | path | as the client sent it, but for that of the route, which has the configuration's spelling: the path is of the route that was chosen by its meaning, also for a server that takes `//a/b` for the path `/b` of a host. If it has dot segments, in the one form that [`path::resolve`] gives it ([`path::forwarded`]). Below the path of the server's URL, if that has one |
+//! | path | as the client sent it, but for that of the route, which has the configuration's spelling: the path is of the route that was chosen by its meaning, also for a server that mistakes `//a/b` for the path `/b` of a host. If it has dot segments, in the one form that [`path::resolve`] gives it ([`path::forwarded`]). Below the path of the server's URL, if that has one |
 //! | version | HTTP/1.1 |
 //! | framing | `Content-Length`, or chunked, by what was parsed |
 //! | `Expect` | not at all: the session invites the body |
-//! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1, §9.3.5) |
+//! | `Connection` | `close` if the method has no use for the body, so that a server that mistakes the body for another request has nothing to send its response to (RFC 9110 §9.3.1, §9.3.5) |
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `X-Request-Id` | the id of the request: that of a trusted proxy, or one that is made |
 //! | `Via` | continued, with a comment if the request is one for what a page includes |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too. All name the scheme that counts |
-//! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
+//! | `Proxy` | not at all: CGI programs mistake it for the proxy that they are to use ("httpoxy") |
 //! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
 
@@ -37,7 +37,7 @@ use session::forwarded;
 use session::request_id::{REQUEST_ID, RequestId};
 
 /// Bytes of the head of a request as it is sent, without the path of the server's URL. The limit is larger if the
-/// client's fields and half of these bytes are more. Most servers take fewer bytes: 8 KiB in a line (nginx, Apache
+/// client's fields and half of these bytes are more. Most servers accept fewer bytes: 8 KiB in a line (nginx, Apache
 /// httpd), or 16 KiB in all (HAProxy, Node.js).
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most servers of this kind through which a request may pass; more are a loop.
@@ -47,7 +47,7 @@ pub const LOOP_DETECTED: u16 = 508;
 /// The comment of samum in `Via`, if samum has passed the request on for a page (RFC 9110 §7.6.3).
 const INCLUDE: &[u8] = b"(include)";
 
-/// The facts on which the head that is sent depends, beside the head of the client's request.
+/// The facts on which the head that is sent depends, in addition to the head of the client's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
     /// The path of the route, which ends with a slash.
@@ -96,7 +96,7 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
 /// The things that fields of a request say against passing it on.
 #[derive(Debug, Default)]
 struct Objections {
-    /// True if some server may take one for a field of the framing.
+    /// True if some server may mistake one for a field of the framing.
     imitates_framing: bool,
     /// Servers of this kind that have passed it on.
     hops: usize,
@@ -141,7 +141,7 @@ fn comment_of_own(hop: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns true if the link is of no use for another request, because of a body with this method. A server that expects
-/// no body may take it for the next request (RFC 9110 §9.3.1, §9.3.2, §9.3.5). `OPTIONS` has no use for a body
+/// no body may mistake it for the next request (RFC 9110 §9.3.1, §9.3.2, §9.3.5). `OPTIONS` has no use for a body
 /// (§9.3.7), and `TRACE` may have none (§9.3.8).
 pub(super) fn is_last(head: &Head<'_>) -> bool {
     let has_no_use = matches!(

@@ -2,9 +2,9 @@
 //!
 //! Reading list: RFC 9110 §6.6.1 (`Date`), §7.6.1, §7.8, §8.6, §15.2, §15.3.5; RFC 9112 §6.
 //!
-//! The parser has refused heads from which two readers could take different lengths. This module decides the rest: it
-//! leaves out the fields of one connection, and makes the length a number. A response that its request does not permit
-//! is a [`Fault`].
+//! The parser has refused heads from which two readers could understand different lengths. This module decides the
+//! rest: it leaves out the fields of one connection, and makes the length a number. A response that its request does
+//! not permit is a [`Fault`].
 //!
 //! A hand-over (`X-Accel-Redirect`, `X-Sendfile`) is followed in a response of any final status, as in nginx 1.22. The
 //! response is dropped: up to 64 KiB of it are received for 1 s, so that the link can be kept. Both fields give access

@@ -4,13 +4,14 @@
 //! ```text
 //!   push ──► unwritten ──write──► file ──► ranges for the client
 //!                │                 ├─ released: holes
-//!                └─ fail, finish: what is not in the file goes on through memory
+//!                └─ fail, finish: bytes that are not in the file go on through memory
 //! ```
 //!
-//! A file is used when the upstream has more to send while its client takes less than 8 MiB in 0.1 s. The file and the
-//! memory in front of it have `buffer` bytes together. One write of 64 to 256 KiB is under way at a time. Pieces stay
-//! in memory until they are written. So no response fails because a disk is full, fails, or is silent for 2 s. When the
-//! upstream has sent everything, the rest goes through memory, so an exchange never outlives its upstream for the disk.
+//! A file is used when the upstream has more to send while its client receives less than 8 MiB in 0.1 s. The file and
+//! the memory in front of it have `buffer` bytes together. One write of 64 to 256 KiB is under way at a time. Pieces
+//! stay in memory until they are written. So no response fails because a disk is full, fails, or is silent for 2 s.
+//! When the upstream has sent everything, the rest goes through memory, so an exchange never outlives its upstream for
+//! the disk.
 //!
 //! Cyclic memory becomes free only in its order, and some bytes of the first buffer wait for the client. So once there
 //! is a file, the content is received into another buffer.
@@ -32,7 +33,7 @@ use sendfile::{CyclicFile, File, Piece};
 /// Bytes of memory in which a content waits to be written. As many more may wait for the client, from the time before
 /// there was a file.
 pub(super) const MEMORY_BYTES: u64 = 1024 * 1024;
-/// Bytes that are written at once; they are in memory twice.
+/// Bytes of one write; they are in memory twice.
 const WRITE_BYTES: u64 = 256 * 1024;
 /// Fewer bytes are written only if the client waits for them. Each range of the file costs some memory of its own, so
 /// it should be as long as a quantum of the client's connection.
@@ -133,7 +134,7 @@ impl Spool {
         self.unwritten.push_back(piece);
     }
 
-    /// Takes a completion. Returns the file and the range in it that was written, if bytes were.
+    /// Handles a completion. Returns the file and the range in it that was written, if bytes were.
     ///
     /// # Errors
     ///

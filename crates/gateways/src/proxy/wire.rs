@@ -214,7 +214,7 @@ impl Wire {
         }
     }
 
-    /// Takes input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
+    /// Parses input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
     /// `limits` apply to the head of the response.
     pub(super) fn handle_input<'a>(
         &mut self,
@@ -251,8 +251,8 @@ impl Wire {
         matches!(self.protocol, Protocol::Http(_))
     }
 
-    /// The known number of content bytes that come next without framing between them. They may be received past the
-    /// wire.
+    /// The known number of content bytes that come next without framing between them. They may be received without the
+    /// parser of the wire.
     pub(super) const fn content_left(&self) -> Option<u64> {
         match &self.protocol {
             Protocol::Http(http) => http.client.content_left(),
@@ -260,7 +260,7 @@ impl Wire {
         }
     }
 
-    /// Counts `bytes` bytes of content that were received past the wire.
+    /// Counts `bytes` bytes of content that were received without the parser of the wire.
     pub(super) fn pass(&mut self, bytes: u64) {
         match &mut self.protocol {
             Protocol::Http(http) => http.client.pass(bytes),
@@ -268,8 +268,8 @@ impl Wire {
         }
     }
 
-    /// Takes the end of the connection, with `leftover` bytes that were not consumed. Returns true if it is the end of
-    /// the response.
+    /// Handles the end of the connection, with `leftover` bytes that were not consumed. Returns true if it is the end
+    /// of the response.
     pub(super) fn handle_eof(&mut self, leftover: usize) -> bool {
         match &mut self.protocol {
             Protocol::Http(http) => http.client.handle_eof(leftover) == client::Eof::BodyEnd,
@@ -310,7 +310,7 @@ impl Wire {
         }
     }
 
-    /// Returns true if the connection may take another request once all of this one was sent.
+    /// Returns true if the connection is free for another request once all of this one was sent.
     pub(super) fn is_idle(&self) -> bool {
         match &self.protocol {
             Protocol::Http(http) => http.client.is_idle() && http.asked.may_keep,

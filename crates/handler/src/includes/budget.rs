@@ -3,11 +3,11 @@
 //! A response has at most [`RESPONSE_BYTES_MAX`] in memory. Its pages take a part: their variables, and their parts that
 //! wait. The rest is for bodies that fill holes. A hole is charged for the largest body in memory before its answer is looked
 //! for. The hole whose turn to be sent has come goes on in any case: bytes are left for it. An upstream whose response is
-//! sent gets the buffer of its route if it fits, and a small one otherwise, as beside other requests of a connection. If
+//! sent gets the buffer of its route if it fits, and a small one otherwise, as if its connection had other requests. If
 //! nothing else of the response waits, the buffer may be larger than the limit; then nothing is looked for ahead. A listing
 //! counts when it is found.
 //!
-//! The length of the response is not limited. It is made as the client takes it, so a long response costs no more
+//! The length of the response is not limited. It is made as the client receives it, so a long response costs no more
 //! memory than a short one. It has [`INCLUDES_MAX`] pages and files at most.
 
 use core::cell::{Cell, RefCell};
@@ -21,8 +21,8 @@ use ::includes::{BYTES_MAX, Memory};
 
 /// Includes of one response, of all its pages.
 pub(super) const INCLUDES_MAX: u32 = 1000;
-/// Holes of the pages of one response that are open at once: their answers are looked for, or their pages, programs or
-/// upstreams are still at work. At this limit only the page continues whose turn to be sent has come.
+/// Holes of the pages of one response that are open at the same time: their answers are looked for, or their pages,
+/// programs or upstreams are still at work. At this limit only the page continues whose turn to be sent has come.
 const OPEN_MAX: usize = 32;
 
 /// Bytes of memory of one response.
@@ -36,7 +36,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = content::FILE_BYTES_MAX_IN_MEMORY;
 
 const _: () = assert!(ANSWER_BYTES_MAX <= NEXT_BYTES && NEXT_BYTES < BODIES_BYTES_MAX);
 
-/// Bytes that each piece for the session counts beside its own.
+/// Each piece for the session counts as this many bytes in addition to its own.
 const PIECE_BYTES: u64 = 64;
 /// Bytes that a range of a file counts, because each takes a call.
 const FILE_PIECE_BYTES: u64 = 1024;
@@ -164,7 +164,7 @@ mod tests {
         Gateway(Share, usize),
     }
 
-    /// The holes of a page within a page, in order, and those of the outer page behind them.
+    /// The holes of a page within a page, in order, and those of the outer page after them.
     struct Model {
         budget: Rc<Budget>,
         inner: VecDeque<Hole>,
@@ -211,7 +211,7 @@ mod tests {
                 Some(Hole::Gateway(share, most)) => {
                     share.resize(0);
                     let is_whole = self.budget.admits_whole(*most);
-                    // Memory beside a file is given to all.
+                    // If the route has a buffer directory, every part gets its memory.
                     self.kept = self.kept.max(if is_whole { *most } else { NEXT_BYTES.min(*most) });
                     if chance.one_in(4) {
                         self.budget.end_sending();

@@ -1,4 +1,5 @@
-//! Pages with directives (server-side includes), while they are made.
+//! Pages with directives (server-side includes), while they are made. A *hole* is the place of an included part in a
+//! page: the answer to another request fills it.
 //!
 //! ```text
 //!  find ──► Templates (parsed once for each version of a file)
@@ -18,10 +19,10 @@
 //!
 //! All pages of a response have one budget (`budget.rs`), also for bodies that are on their way. While the budget is full,
 //! only the hole continues whose turn to be sent has come, so a part that fits alone never fails. Pages make their steps in
-//! a part of the worker turn, one after the other. Before the turn of a hole, an upstream's response takes the bytes that
-//! the ring brought with its head, or the first 20 KiB; the rest waits in the upstream's socket. Sends that refer to memory
-//! instead of copying cost more (`docs/linux.md`, `MSG_ZEROCOPY`). A hole that fails shows the error message. A hole that
-//! fails after its first byte cuts the response off.
+//! a part of the worker turn, one after the other. Before the turn of a hole, an upstream's response holds the bytes
+//! that the ring brought with its head, or the first 20 KiB; the rest waits in the upstream's socket. Sends that refer
+//! to memory instead of copying cost more (`docs/linux.md`, `MSG_ZEROCOPY`). A hole that fails shows the error message.
+//! A hole that fails after its first byte cuts the response off.
 
 mod budget;
 mod page;
@@ -49,7 +50,7 @@ use session::fields;
 use session::kind::{self, id_of};
 use session::shell::Shell;
 
-/// Pages of a worker that are made at once, included pages too. Pages that only wait to be sent do not count.
+/// Pages of a worker that are made at the same time, included pages too. Pages that only wait to be sent do not count.
 const PAGES_MAX: usize = 4096;
 
 /// The time for steps of pages in a worker turn. It is as long as other parts of a worker turn.
@@ -217,7 +218,7 @@ impl Pages {
         self.woken.pop_front()
     }
 
-    /// Takes a completion of an operation.
+    /// Handles a completion of an operation.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         self.templates.handle(shell, completion);
     }

@@ -21,21 +21,23 @@ use content::{Kind, Resource, Variant};
 use gateways::interest::{Interest, News};
 use session::network::Origin;
 
-/// Holes of a page that are looked for, or whose programs or upstreams are still at work, at once.
+/// The maximum number of holes of a page that are open at the same time: their answers are looked for, or their
+/// programs or upstreams are still at work.
 const SIDE_BY_SIDE_MAX: usize = 8;
 /// Texts, bytes and holes of a page that wait to be sent; at this limit further directives are evaluated later.
 const SLOTS_MAX: usize = 256;
 /// Pages within one another.
 const DEPTH_MAX: usize = 8;
 
-/// Approximate bytes of memory of a page and of the head of its requests, beside its variables and its waiting parts.
+/// Approximate bytes of memory of a page and of the head of its requests, in addition to its variables and its waiting
+/// parts.
 const PAGE_BYTES: usize = 1024;
-/// Approximate bytes of memory of a part that waits to be sent, beside its bytes.
+/// Approximate bytes of memory of a part that waits to be sent, in addition to its bytes.
 const SLOT_BYTES: usize = 128;
 /// Bytes that count for a file that stays open until it is sent, because descriptors are few.
 const FILE_BYTES: usize = 4 * 1024;
-/// Bytes of memory that a program or an upstream takes for a hole before the hole's turn, beside the head of the
-/// request.
+/// Bytes of memory that a program or an upstream takes for a hole before the hole's turn, in addition to the head of
+/// the request.
 const GATEWAY_BYTES: usize = 24 * 1024;
 
 /// Bytes of an include's URL in messages to the operator.
@@ -263,7 +265,7 @@ impl Page {
         Advance::Nothing
     }
 
-    /// Adds a part that has `bytes` bytes of memory beside itself.
+    /// Adds a part that has `bytes` bytes of memory in addition to itself.
     fn push(&mut self, slot: Slot, bytes: usize) {
         let share = Share::new(&self.context.budget.memory, SLOT_BYTES + bytes);
         self.slots.push_back((slot, share));
@@ -374,7 +376,7 @@ impl Page {
         true
     }
 
-    /// Takes note that a hole needs nothing any more.
+    /// Records that a hole needs nothing any more.
     fn close(&mut self) {
         self.open -= 1;
         self.context.budget.close(1);

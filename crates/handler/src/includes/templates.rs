@@ -18,7 +18,7 @@ use session::shell::Shell;
 pub(crate) const PAGE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// Pages that are read at once, and pages of one device among them. Each has a buffer; others wait in a queue.
+/// Pages that are read at the same time, and pages of one device among them. Each has a buffer; others wait in a queue.
 const READINGS_MAX: usize = 8;
 const READINGS_OF_DEVICE_MAX: usize = 4;
 /// Pages that are read or wait in the queue. At this limit a further page is a 503.
@@ -215,7 +215,7 @@ impl Templates {
         shell.ring.submit_to(device, read, kind::PAGE | key.to_bits());
     }
 
-    /// Takes the completion of a read, or of the timer.
+    /// Handles the completion of a read, or of the timer.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         let key = Key::from_bits(id_of(completion.token));
         if key == Key::NONE {

@@ -187,7 +187,7 @@ pub(super) fn request_id(shell: &Shell, request: &Request<'_>, is_trusted: bool)
     RequestId::of(request.head, is_trusted, shell.cx.id_seed, request.ticket)
 }
 
-/// The facts about a request that programs and scripts get beside its head.
+/// The facts about a request that programs and scripts get in addition to its head.
 pub(super) fn circumstances<'a>(
     shell: &Shell,
     request: &Request<'a>,

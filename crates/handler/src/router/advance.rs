@@ -101,7 +101,7 @@ pub(super) fn begin<'a>(
     }
 }
 
-/// Takes the event for which a request waits, and returns what the request needs next.
+/// Handles the event for which a request waits, and returns what the request needs next.
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {

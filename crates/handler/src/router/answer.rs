@@ -346,7 +346,7 @@ pub(super) fn refused(refusal: Refusal) -> Response<'static> {
     response
 }
 
-/// The methods that a route takes itself (RFC 9110 §10.2.1). A script takes more methods than a file of its route.
+/// The methods that a route takes itself (RFC 9110 §10.2.1). A script accepts more methods than a file of its route.
 pub(super) const fn allowed(served: &Served) -> &'static [u8] {
     match served {
         Served::Status(_) => ALLOW_NONE,
@@ -357,7 +357,7 @@ pub(super) const fn allowed(served: &Served) -> &'static [u8] {
     }
 }
 
-/// Returns true if a route may take a method that files do not take.
+/// Returns true if a route may accept a method that files do not accept.
 pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     match served {
         Served::Status(_) | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => true,
@@ -366,8 +366,8 @@ pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     }
 }
 
-/// The outcome for a method that a resource does not take; the resource takes the methods of `allow`. A method that the
-/// server supports for no resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
+/// The outcome for a method that a resource does not accept; the resource accepts the methods of `allow`. A method that
+/// the server supports for no resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
 pub(super) fn not_taken(method: &Method<'_>, allow: &'static [u8]) -> Outcome {
     if method.is_known() {
         Outcome::NotAllowed(allow)

@@ -58,7 +58,7 @@ impl Asked<'_> {
         self.with(|request| request.ticket)
     }
 
-    /// Returns true if files take its method.
+    /// Returns true if files accept its method.
     pub(super) fn gets(&self) -> bool {
         self.with(|request| matches!(request.head.method, Method::Get | Method::Head))
     }

@@ -55,7 +55,7 @@ fn plain(name: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Returns true if a path has a name that begins with a dot, and its route serves no such files. Path info behind the
+/// Returns true if a path has a name that begins with a dot, and its route serves no such files. Path info after the
 /// name of a script may have such names.
 pub(super) fn is_hidden(serving: &Serving, destination: Destination, path: &[u8]) -> bool {
     let Some(id) = destination.route else { return false };

@@ -33,8 +33,8 @@ use session::shell::Shell;
 use upstream::Server;
 
 impl Router {
-    /// Starts a program of the request's route for the request. `handed` is Some, with the count, if an earlier program
-    /// has handed the request over.
+    /// Starts a program of the request's route for the request. If an earlier program has handed the request over,
+    /// `handed` is `Some` with the count.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl Router {
         found
     }
 
-    /// Finds the destination of the path of a request that was handed over, if its route takes it.
+    /// Finds the destination of the path of a request that was handed over, if its route accepts it.
     ///
     /// # Errors
     ///

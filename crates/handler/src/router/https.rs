@@ -1,5 +1,5 @@
-//! Requests that are turned away because of how they came: contradictory forwarding fields, the wrong handshake, or no
-//! TLS. Also the answers to ACME challenges.
+//! Requests that are refused because of the way in which they came: contradictory forwarding fields, the wrong
+//! handshake, or no TLS. Also the answers to ACME challenges.
 
 use std::rc::Rc;
 
@@ -89,7 +89,7 @@ pub(super) fn turned_away(
     if let Some(answer) = challenge(request, serving) {
         return Some(Outcome::Challenge(answer));
     }
-    // Whoever reads such a request otherwise takes it for that of another client.
+    // A server that reads such a request otherwise mistakes it for that of another client.
     if is_forged(shell, request, serving) {
         return Some(Outcome::Refused(Refusal::Conflict));
     }

@@ -52,7 +52,7 @@ pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome)
     Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
 }
 
-/// Refuses a method that a route does not take at a path. If the route of the path with a slash takes the method, the
+/// Refuses a method that a route does not take at a path. If the route of the path with a slash accepts the method, the
 /// client is redirected to that path.
 #[inline(never)]
 pub(super) fn refused_at(

@@ -233,7 +233,7 @@ impl Router {
         Held::of_body(body.or_else(|| self.programs.take_body(ticket)))
     }
 
-    /// Gives the body of a request back to the gateway of its route, which then takes it.
+    /// Gives the body of a request back to the gateway of its route, which then uses it.
     fn give_back(
         &mut self,
         ticket: Ticket,

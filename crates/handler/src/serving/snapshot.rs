@@ -96,7 +96,7 @@ pub(crate) struct RouteEntry {
     pub(crate) record: Option<usize>,
     /// The rules for the fields of its responses.
     pub(crate) fields: Rules,
-    /// The paths of the route, beside those of its own path.
+    /// The conditions on the paths of its requests, in addition to the path of the route.
     pub(crate) matcher: Matcher,
     /// The file that is served if the route has nothing for a path.
     pub(super) fallback: Option<NamedFile>,
@@ -151,7 +151,7 @@ pub(super) struct Inner {
     pub(super) server_timing: bool,
     /// The error pages for requests without a route.
     pub(super) error_pages: BTreeMap<u16, NamedFile>,
-    /// Some if requests without TLS are redirected.
+    /// `Some` if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
     /// The certificates of the site and the demands on those of clients, if it has its own.
     pub(super) tls: Option<Tls>,
@@ -486,8 +486,8 @@ impl Snapshot {
         self.routes.iter().filter_map(|entry| entry.served.programs())
     }
 
-    /// Has the names of servers resolved, and waits a short time for it. If the names of an upstream are not resolved
-    /// by then, requests for it are answered with an error until they are.
+    /// Begins to resolve the names of servers, and waits a short time for the results. If the names of an upstream are
+    /// not resolved by then, requests for it are answered with an error until they are.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub(crate) struct Figures {
     pub(crate) unix: i64,
     /// The counters of all workers.
     pub(crate) summary: Summary,
-    /// What the kernel counts for the process.
+    /// The kernel's figures for the process.
     pub(crate) process: Option<ProcessNumbers>,
     /// Servers of upstreams, those that are down first.
     pub(crate) servers: Vec<ServerNumbers>,
@@ -375,15 +375,15 @@ fn write_errors(out: &mut Writer, Figures { summary, examples, .. }: &Figures) {
     });
 }
 
-/// What came in a second since then; `None` if that is not known, or less is counted than then.
+/// The number that came in a second since then; `None` if that is not known, or less is counted than then.
 fn rate(now: u64, before: Option<u64>, interval: Option<Duration>) -> Option<f64> {
     let came = now.checked_sub(before?)?;
     let interval = interval.filter(|interval| !interval.is_zero())?;
-    // Three digits behind the point are more than anybody can see.
+    // Three digits after the point are more than anybody can see.
     Some((came as f64 / interval.as_secs_f64() * 1e3).round() / 1e3)
 }
 
-/// The mean of so many times, whose sum has these nanoseconds, in seconds.
+/// The mean in seconds of `count` times. Their sum is `nanos` nanoseconds.
 fn mean(nanos: u128, count: u64) -> Option<f64> {
     let mean = nanos.checked_div(count.into())?;
     Some(seconds(Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))))

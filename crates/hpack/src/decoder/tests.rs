@@ -17,7 +17,7 @@ fn text(decoder: &mut Decoder, hex: &str) -> Result<String, Fault> {
     Ok(String::from_utf8(text).unwrap())
 }
 
-/// Decodes blocks one after the other. `table` is the table behind each, newest first.
+/// Decodes blocks one after the other. `table` is the table after each, newest first.
 fn check(decoder: &mut Decoder, blocks: &[(&str, &str, &str, usize)]) {
     for (hex, expected, table, size) in blocks {
         let expected = expected.replace('|', "\r\n");

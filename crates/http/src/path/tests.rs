@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The name in readable form, with a slash behind it for a directory.
+/// The name in readable form, with a slash after it for a directory.
 fn name_of(path: &str) -> Result<String, PathError> {
     let mut out = vec![b'?'; 3];
     let Normal { directory } = normalize(path.as_bytes(), &mut out)?;

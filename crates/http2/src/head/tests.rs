@@ -62,7 +62,7 @@ fn check(request: &Request<'_>) {
 const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "https"), (":authority", "h"), (":path", "/a?b")];
 
-/// `GET` with one of its fields changed, left out if `value` is "-", or with another field behind them.
+/// `GET` with one of its fields changed, left out if `value` is "-", or with another field after them.
 fn get_with(name: &'static str, value: &'static str) -> Vec<(&'static str, &'static str)> {
     let mut fields = GET.to_vec();
     match fields.iter_mut().find(|field| field.0 == name) {

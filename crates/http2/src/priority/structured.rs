@@ -44,7 +44,7 @@ fn members<'a>(
     Some(())
 }
 
-/// The rest of the value. Each method takes what it reads, and returns `None` if that is not there.
+/// The rest of the value. Each method removes the text that it reads, and returns `None` if it finds no such text.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -175,7 +175,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The part of a display string behind its `%`.
+    /// The part of a display string after its `%`.
     fn display_string(&mut self) -> Option<Value> {
         if !self.eat(b'"') {
             return None;

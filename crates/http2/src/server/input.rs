@@ -80,7 +80,7 @@ enum Said {
 }
 
 impl Connection {
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
+    /// Parses `input`, all bytes received and not consumed; returns how many are consumed, and an event.
     ///
     /// Heads are written to `text`, which is overwritten. It may be shared by many connections, and needs up to
     /// [`LIST_BYTES_MAX`] and the text of one field.
@@ -282,7 +282,7 @@ impl Connection {
         self.block(headers, &block, text, now, limits)
     }
 
-    /// Takes a whole header block: a request, or trailers.
+    /// Handles a whole header block: a request, or trailers.
     fn block(
         &mut self,
         headers: Headers,
@@ -360,7 +360,7 @@ impl Connection {
         });
     }
 
-    /// Takes the trailers of a request, which were decoded with this result.
+    /// Handles the trailers of a request, which were decoded with this result.
     fn trailers(
         &mut self,
         id: u32,
@@ -481,7 +481,7 @@ impl Connection {
         Step::Go(0)
     }
 
-    /// Takes note of the end of a request; returns whether it was awaited.
+    /// Records the end of a request; returns whether it was awaited.
     fn end_request(&mut self, id: u32) -> bool {
         let Some(stream) = self.streams.get_mut(id) else { return false };
         let is_awaiting = stream.state.is_awaiting();

@@ -31,7 +31,7 @@ impl Connection {
         })
     }
 
-    /// Appends the head of a response that was [prepared](crate::prepare), with more fields behind its own.
+    /// Appends the head of a response that was [prepared](crate::prepare), with more fields after its own.
     pub fn respond_prepared(
         &mut self,
         stream: u32,
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// Ends the response of a stream, of which all frames are written. The rest of the request is still to come, unless the
-    /// client has sent it all. If nothing takes it, [`discard`](Self::discard) it.
+    /// client has sent it all. If nothing uses it, [`discard`](Self::discard) it.
     pub fn finish(&mut self, stream: u32) {
         let Some(found) = self.streams.get_mut(stream) else { return };
         match found.state {
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// Takes note of dropped bytes, and gives the client room for more of them.
+    /// Records dropped bytes, and gives the client room for more of them.
     pub(super) fn handle_discarded(&mut self, id: u32, bytes: u32) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         let State::Discarding { left, .. } = &mut stream.state else { return };
@@ -203,7 +203,8 @@ impl Connection {
         }
     }
 
-    /// Ends a stream whose response cannot be completed, or is no longer wanted, or the rest of whose request is not.
+    /// Ends a stream because its response cannot be completed, or because the rest of the request or of the response is
+    /// no longer wanted.
     pub fn reset(&mut self, stream: u32, code: ErrorCode) {
         if self.streams.get(stream).is_some() {
             frame::push_reset(stream, code, &mut self.control);
@@ -211,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Takes note that `bytes` of the content of a request need no more memory, and that its consumer has room for `room`
+    /// Records that `bytes` of the content of a request need no more memory, and that its consumer has room for `room`
     /// bytes more. The windows are changed by that.
     ///
     /// All bytes of [`Event::Body`](super::Event::Body) have to be reported once, also those that were dropped because

@@ -911,7 +911,7 @@ fn rfc9113_6_8_an_end_in_two_steps_loses_no_request() {
     server.connection.shut_down();
     server.connection.shut_down();
     assert_eq!(server.control(), ["goaway 2147483647 NO_ERROR", "ping"]);
-    // A request that was under way is processed, one behind the confirmation is not.
+    // A request that was under way is processed, one after the confirmation is not.
     client.get(3).frame(Kind::Ping, flag::ACK, 0, DRAIN_PING).post(5).data(5, b"x", true);
     let events = server.client(&mut client).events();
     assert_eq!(events, ["1: GET / HTTP/2.0", "3: GET / HTTP/2.0"]);
@@ -1151,7 +1151,7 @@ fn honest_clients_near_the_limits_go_on() {
         assert!(events.iter().all(|event| !event.contains("refused")), "{page}: {events:?}");
         assert!(server.connection.is_idle());
     }
-    // A client takes data in small steps, and says so for each.
+    // A client receives data in small steps, and says so for each.
     let (mut server, mut client) = pair();
     server.client(client.get(1).window(0, 1 << 30).window(1, 1 << 30));
     server.events();

@@ -42,7 +42,7 @@ fn info() -> Vec<u8> {
     element(name::INFO, &[number(name::TIMESTAMP_SCALE, 1_000_000), duration].concat())
 }
 
-/// The film: the `Cues` are in front of the media or behind it, with or without a `SeekHead` that
+/// The film: the `Cues` are in front of the media or after it, with or without a `SeekHead` that
 /// has their position.
 fn film(cues_in_front: bool, has_seek_head: bool) -> Vec<u8> {
     let position = if cues_in_front { 150 } else { 4500 };

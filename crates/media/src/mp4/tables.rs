@@ -137,7 +137,7 @@ impl<'a> Clock<'a> {
     }
 
     /// The time at which a sample begins; `None` on overflow. Callers pass samples in ascending
-    /// order. Behind the last entry the clock stands still.
+    /// order. After the last entry the clock stands still.
     fn at(&mut self, sample: u64) -> Option<u64> {
         while let (Some(count), Some(delta)) = (be32(self.rest, 0), be32(self.rest, 4)) {
             let within = (sample - self.sample).checked_mul(delta.into());
@@ -152,7 +152,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// Reads the body of a `sidx` that ends at `end`: the sizes and durations of segments behind it.
+/// Reads the body of a `sidx` that ends at `end`: the sizes and durations of segments after it.
 pub(super) fn sidx(body: &[u8], end: u64, found: &mut Builder) {
     // Films with several tracks have a `sidx` for each, of the same segments.
     if !found.has_points() {
@@ -170,7 +170,7 @@ fn segments(body: &[u8], end: u64, found: &mut Builder) -> Option<()> {
     let count = usize::try_from(be32(body, counted_at)? & 0xffff).ok()?;
     for entry in body.get(counted_at + 4..)?.chunks_exact(12).take(count) {
         found.add_point(offset, to_ms(ticks, per_second)?);
-        // The first bit distinguishes media from a further `sidx` with its media behind it.
+        // The first bit distinguishes media from a further `sidx` with its media after it.
         offset = offset.checked_add(u64::from(be32(entry, 0)? & 0x7fff_ffff))?;
         ticks = ticks.checked_add(be32(entry, 4)?.into())?;
     }

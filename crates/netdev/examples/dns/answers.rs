@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashMap};
 use crate::name::{self, NAME_BYTES_MAX, Name};
 use crate::zone::{Error, Part, Record, kind, soa_minimum};
 
-/// Bytes of a message's header, behind which the question begins.
+/// Bytes of a message's header, after which the question begins.
 pub(crate) const HEADER_BYTES: usize = 12;
-/// Bytes of the type and the class behind the question's name.
+/// Bytes of the type and the class after the question's name.
 pub(crate) const TYPE_AND_CLASS_BYTES: usize = 4;
 /// The name of the question, compressed (RFC 1035, 4.1.4).
 const QUESTION: u16 = 0xc000 | 12;

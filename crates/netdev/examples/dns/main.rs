@@ -1,4 +1,4 @@
-//! An authoritative DNS server for a zone file. If the address is the kernel's, the server takes only the port.
+//! An authoritative DNS server for a zone file. If the address is the kernel's, the server uses only the port.
 //!
 //! `dns INTERFACE ADDRESS:PORT ZONEFILE ORIGIN [auto|xdp|packet|tap]`
 

@@ -147,7 +147,7 @@ struct Question<'a> {
 /// The OPT record of a message.
 #[derive(Clone, Copy)]
 struct Edns {
-    /// Bytes of the longest datagram that the peer takes.
+    /// Bytes of the longest datagram that the peer accepts.
     bytes_max: u16,
     version: u8,
     is_dnssec_ok: bool,
@@ -191,7 +191,7 @@ impl Header {
         })
     }
 
-    /// Looks for the OPT record in the additional section, the only section behind the question.
+    /// Looks for the OPT record in the additional section, the only section after the question.
     fn edns(&self, message: &[u8], question_bytes: usize) -> Result<Option<Edns>, Malformed> {
         let mut rest = &message[HEADER_BYTES + question_bytes..];
         let mut edns = None;

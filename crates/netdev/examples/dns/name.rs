@@ -115,7 +115,7 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// A byte of a zone file with its escape resolved (`\X`, `\DDD`), true if it was escaped, and the text behind it.
+/// A byte of a zone file with its escape resolved (`\X`, `\DDD`), true if it was escaped, and the text after it.
 #[expect(clippy::type_complexity, reason = "three results that belong together for one line each")]
 pub(crate) fn unescape(text: &[u8]) -> Result<Option<(u8, bool, &[u8])>, &'static str> {
     const WRONG: &str =

@@ -89,7 +89,7 @@ impl Conversation {
         self.replies.promised() - self.replies.released() < QUEUED_BYTES_MAX
     }
 
-    /// Replies to complete messages while the peer takes its replies. In front of each message are two bytes with
+    /// Replies to complete messages while the peer receives its replies. In front of each message are two bytes with
     /// its length (RFC 1035, 4.2.2).
     fn handle(&mut self, zone: &Zone, moved: &mut Vec<u8>) {
         let mut rest = &self.received[..];

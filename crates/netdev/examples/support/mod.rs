@@ -1,5 +1,5 @@
 //! Runs a program at an address, with a thread for each receive queue of the interface. If the address is the
-//! kernel's, the program takes only the port.
+//! kernel's, the program uses only the port.
 
 use core::convert::Infallible;
 use core::error::Error;

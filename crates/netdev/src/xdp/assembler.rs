@@ -37,7 +37,7 @@ pub(crate) struct Label(usize);
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     instructions: Vec<u64>,
-    /// For each placed label, the number of the instruction behind it.
+    /// For each placed label, the number of the instruction after it.
     labels: Vec<Option<usize>>,
     /// Jumps, and their labels.
     jumps: Vec<(usize, Label)>,
@@ -123,7 +123,7 @@ impl Assembler {
         self.push(ALU64 | LSH, to, R0, bits);
     }
 
-    /// `to =` the bytes of memory `offset` behind `base`, as a number in this machine's byte order
+    /// `to =` the bytes of memory `offset` after `base`, as a number in this machine's byte order
     pub(crate) fn load(&mut self, size: Size, to: Register, base: Register, offset: i16) {
         let word = encode(LDX | MODE_MEMORY | size as u8, to as u8, base as u8, offset, 0);
         self.instructions.push(word);

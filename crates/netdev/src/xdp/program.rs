@@ -122,7 +122,7 @@ fn need(code: &mut Assembler, labels: &Labels, bytes: i32) {
     code.jump_if_greater(R4, R3, labels.pass);
 }
 
-/// Branches by the ethertype, behind a tag if there is one.
+/// Branches by the ethertype, after a tag if there is one.
 fn ethernet(code: &mut Assembler, labels: &Labels) {
     let untagged = code.label();
     code.copy(R6, R1);
@@ -172,7 +172,7 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     key(code, R9, 2);
     code.jump(labels.match_ipv4);
 
-    // Behind the 8 bytes of an error is the begin of the quoted packet. The stack sent the quoted packet without
+    // After the 8 bytes of an error is the begin of the quoted packet. The stack sent the quoted packet without
     // options.
     code.place(icmp);
     need(code, labels, 8 + 20 + 4);
@@ -196,7 +196,7 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.jump(labels.pass);
 }
 
-/// Moves R2 behind the header at it; the low four bits of its first byte count words.
+/// Moves R2 after the header at it; the low four bits of its first byte count words.
 ///
 /// Each length is an immediate in the program: the verifier (`sanitize_ptr_alu` in kernel/bpf/verifier.c) lets only
 /// processes with CAP_PERFMON add a register to a packet pointer.
@@ -239,7 +239,7 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     key(code, R9, 2);
     code.jump(labels.match_ipv6);
 
-    // A solicitation for an own address goes to a multicast address. Its target is behind 8 bytes.
+    // A solicitation for an own address goes to a multicast address. Its target comes after 8 bytes.
     code.place(icmp);
     need(code, labels, 24);
     code.load(Size::Byte, R5, R2, 0);
@@ -270,7 +270,7 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.jump(labels.pass);
 }
 
-/// Moves R2 behind the extension header at R2. R9 is the number of this header, and becomes the number of the next
+/// Moves R2 after the extension header at R2. R9 is the number of this header, and becomes the number of the next
 /// header. Each length is an immediate, as in [`behind_ipv4_header`].
 fn behind_extension(code: &mut Assembler, labels: &Labels) {
     let (whole, behind) = (code.label(), code.label());

@@ -145,7 +145,7 @@ impl Socket {
         Some(chunk.share_or_copy(range, self.checksum, self.held_max))
     }
 
-    /// Joins a frame that is too long for a chunk. The kernel writes the descriptors of a frame at once.
+    /// Joins a frame that is too long for a chunk. The kernel writes all descriptors of a frame together.
     fn receive_parts(&mut self, first: Descriptor) -> Option<Received> {
         let mut bytes = Vec::new();
         let mut part = Some(first);
@@ -194,7 +194,7 @@ impl Socket {
 
     /// Bytes, without the link header, of the longest frame that the socket sends and receives.
     pub(crate) fn mtu(&self) -> u16 {
-        // The kernel drops a received frame that does not fit behind the headroom (`xsk_rcv_check`).
+        // The kernel drops a received frame that does not fit after the headroom (`xsk_rcv_check`).
         let received_max = self.pool.chunk_bytes() - HEADROOM;
         let bytes = self.frame_bytes_max().min(received_max) - LINK_BYTES;
         u16::try_from(bytes).expect("less than a chunk")

@@ -62,7 +62,7 @@ impl<'a> Segment<'a> {
         u32::from_be_bytes(self.tcp()[at..at + 4].try_into().unwrap())
     }
 
-    /// The sequence number behind this segment.
+    /// The sequence number after this segment.
     pub(crate) fn end(&self) -> u32 {
         let flags = self.flags();
         let controls = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);

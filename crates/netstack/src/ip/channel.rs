@@ -1,7 +1,7 @@
 //! Raw channels: frames that match a filter, handed over in batches (Polyakov's network channels).
 //!
-//! A channel sees frames beside the stack and takes none away from it. The owner of the interface shows the channel
-//! each received frame, and lets the stack send through [`Tapped`].
+//! A channel sees frames in addition to the stack, and the stack still gets each of them. The owner of the interface
+//! shows the channel each received frame, and lets the stack send through [`Tapped`].
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,7 +12,7 @@ use crate::time::Time;
 use crate::transmit::{Frame, Full, Limits, Transmit};
 use crate::wire::{Protocol, ethernet};
 
-/// The frames that a channel takes: a frame has to match all parts of the filter.
+/// The frames that a channel receives: a frame has to match all parts of the filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The protocol that IP carries.
@@ -200,7 +200,7 @@ impl<F> fmt::Debug for Channel<F> {
     }
 }
 
-/// An interface that shows a channel the frames that it takes.
+/// An interface that shows a channel the frames that it sends.
 #[derive(Debug)]
 pub struct Tapped<'a, T, F> {
     /// The interface.

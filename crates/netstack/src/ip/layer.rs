@@ -297,7 +297,7 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4), or takes a router's reply.
+    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4), or handles a router's reply.
     fn handle_discovery<T: Transmit>(
         &mut self,
         now: Time,

@@ -11,12 +11,12 @@ use core::time::Duration;
 use crate::siphash;
 use crate::time::Time;
 
-/// Allows about `per_second_max` uses in each second, at once or spread.
+/// Allows about `per_second_max` uses in each second, without a pause or spread.
 pub(crate) struct Limit {
     per_second_max: u32,
     /// The tokens at the time `at`. Never more than `per_second_max`.
     left: u32,
-    /// The time up to which `left` has grown.
+    /// The time at which `left` last grew.
     at: Time,
     /// The key of the random source: a hash of `uses`.
     key: siphash::Key,

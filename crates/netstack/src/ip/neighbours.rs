@@ -90,7 +90,7 @@ impl Neighbours {
     /// should take less time than the segment itself.
     pub(crate) const MAX: usize = 1024;
 
-    /// While this many entries are in use, handshakes take no further entries. The rest is for stations that
+    /// While this many entries are in use, handshakes get no further entries. The rest is for stations that
     /// complete their handshakes.
     pub(crate) const HANDSHAKES_MAX: usize = Self::MAX / 4 * 3;
 

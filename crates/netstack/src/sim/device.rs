@@ -1,4 +1,4 @@
-//! A simulated interface: takes the stack's frames, cuts large ones into segments, fills in checksums.
+//! A simulated interface: accepts the stack's frames, cuts large ones into segments, fills in checksums.
 
 use alloc::vec::Vec;
 
@@ -9,8 +9,8 @@ use crate::transmit::{Frame, Full, Limits, Transmit};
 #[derive(Debug)]
 pub struct Device {
     limits: Limits,
-    /// The frames it takes until they are [collected](Self::take); each counts once, however many
-    /// segments it is cut into.
+    /// The frames that it accepts until they are [collected](Self::take); each counts once, however many segments it is
+    /// cut into.
     room: usize,
     /// How many it took since then.
     taken: usize,
@@ -20,7 +20,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// An interface with room for `room` frames at once.
+    /// An interface with room for `room` frames.
     #[must_use]
     pub const fn new(limits: Limits, room: usize) -> Self {
         Self { limits, room, taken: 0, refused: false, frames: Vec::new() }

@@ -171,7 +171,7 @@ impl Host {
         }
     }
 
-    /// Takes the news that the stack has told.
+    /// Handles the news that the stack has told.
     fn hear(&mut self) {
         for (id, news) in self.ear.news.drain(..) {
             match &news {
@@ -245,7 +245,7 @@ impl Host {
         }
     }
 
-    /// Ends our side behind what is queued.
+    /// Ends our side after what is queued.
     pub fn shutdown(&mut self, id: ConnectionId) {
         self.stack.shutdown(id);
         self.waiting.insert(id);

@@ -25,7 +25,7 @@ pub struct Burst {
 pub struct Policer {
     /// Bytes a second.
     pub rate: u64,
-    /// Bytes that may come at once.
+    /// Bytes that may come without a pause.
     pub burst_bytes: u64,
 }
 
@@ -194,7 +194,7 @@ impl Link {
         Some(first.remove())
     }
 
-    /// Takes a frame. Returns the answer to one that is too large, a frame for its sender.
+    /// Carries a frame. Returns the answer to one that is too large, a frame for its sender.
     pub fn carry(&mut self, now: Time, mut frame: Vec<u8>) -> Option<Vec<u8>> {
         self.fates.offered += 1;
         let layout = bytes::layout(&frame);
@@ -254,7 +254,7 @@ impl Link {
         Some(self.free_at)
     }
 
-    /// Takes so many bytes out of the bucket. Returns false, and takes none, if it holds fewer.
+    /// Takes this many bytes out of the bucket. Returns false, and takes none, if it holds fewer.
     fn pass_policer(&mut self, now: Time, bytes: usize) -> bool {
         let Some(policer) = self.conditions.policer else { return true };
         let time = |bytes: u64| Duration::from_nanos(bytes * 1_000_000_000 / policer.rate);

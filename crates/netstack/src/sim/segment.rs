@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::bytes::{self, Layout, TCP, u16_at, u32_at};
 
-/// The Ethernet address of an IP address in the simulated network: its last four bytes behind 02:00.
+/// The Ethernet address of an IP address in the simulated network: its last four bytes after 02:00.
 #[must_use]
 pub fn mac(ip: IpAddr) -> [u8; 6] {
     let tail: [u8; 4] = match ip {
@@ -41,7 +41,7 @@ pub mod flag {
 /// An option of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TcpOption {
-    /// The largest payload that the sender takes.
+    /// The largest payload that the sender accepts.
     Mss(u16),
     /// The shift of its windows (RFC 7323).
     WindowScale(u8),
@@ -169,7 +169,7 @@ impl Segment {
         self.flags & flags == flags
     }
 
-    /// Sequence numbers that it takes: its data, SYN and FIN.
+    /// Sequence numbers that it uses: its data, SYN and FIN.
     ///
     /// # Panics
     ///

@@ -84,7 +84,7 @@ impl World {
         self.hosts.iter_mut().enumerate().flat_map(of_host).collect()
     }
 
-    /// Lets the hosts send, and takes their frames.
+    /// Lets the hosts send, and collects their frames.
     pub fn settle(&mut self) {
         for (index, host) in self.hosts.iter_mut().enumerate() {
             loop {

@@ -170,7 +170,7 @@ impl Pair {
         self.client.stack.connect(self.now, ends, mac(1), &mut self.client.device).expect("room")
     }
 
-    /// Carries frames over until nothing moves for so many milliseconds.
+    /// Carries frames over until nothing moves for this many milliseconds.
     fn run(&mut self, quiet_ms: u64) {
         let mut last = self.now;
         while self.now.since(last) <= Duration::from_millis(quiet_ms) {

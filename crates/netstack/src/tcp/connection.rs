@@ -1,6 +1,6 @@
 //! A connection from ESTABLISHED to LAST-ACK (RFC 9293, 3.3.2): its state, and the operations on it.
 //!
-//! `input.rs` handles segments, `output.rs` sends them, `receive.rs` takes the bytes and the FIN of a segment.
+//! `input.rs` handles segments, `output.rs` sends them, `receive.rs` handles the bytes and the FIN of a segment.
 
 use alloc::boxed::Box;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -28,9 +28,9 @@ use crate::time::Time;
 /// sent and not acknowledged. `Held` is for received data that waits for the application.
 #[derive(Debug)]
 pub struct Connection {
-    /// Some exactly while data is in flight, or waits for the peer's window or the congestion window.
+    /// `Some` while data is in flight, or waits for the peer's window or the congestion window.
     pub(super) sending: Option<Box<Sending>>,
-    /// Some exactly while received bytes are held, or a duplicate has to be reported.
+    /// `Some` while received bytes are held, or a duplicate has to be reported.
     pub(super) held: Option<Box<Held>>,
     /// The time at which an acknowledgement leaves if no data carries it; [`Time::MAX`] if none is due.
     pub(super) ack_at: Time,
@@ -72,7 +72,7 @@ pub struct Connection {
     local: u16,
     /// The index of the next hop.
     pub(super) neighbour: u16,
-    /// Bytes of payload in the longest segment that both ends take, without options (RFC 6691). The flight knows the
+    /// Bytes of payload in the longest segment that both ends accept, without options (RFC 6691). The flight knows the
     /// limit of the path.
     pub(super) mss: u16,
     pub(super) marks: Marks,
@@ -102,9 +102,9 @@ impl Marks {
     pub(super) const ECN: Self = Self(1 << 2);
     /// A congestion mark came, and the peer has not confirmed its echo yet (RFC 3168, 6.1.3).
     pub(super) const ECHO: Self = Self(1 << 3);
-    /// The application takes bytes.
+    /// The application receives bytes.
     pub(super) const RECEIVING: Self = Self(1 << 4);
-    /// The application wants a FIN behind the queued bytes.
+    /// The application wants a FIN after the queued bytes.
     pub(super) const SHUTDOWN: Self = Self(1 << 5);
     /// The peer's FIN has come, and was not reported to the application yet.
     pub(super) const END_UNTOLD: Self = Self(1 << 6);
@@ -116,8 +116,9 @@ impl Marks {
     pub(super) const PROBE: Self = Self(1 << 9);
     /// The network has reported that the peer cannot be reached, and no byte was acknowledged since.
     pub(super) const UNREACHABLE: Self = Self(1 << 10);
-    /// The peer has acknowledged the bytes of a longest segment at once, so the path takes such segments. Several
-    /// small segments in one acknowledgement count, too: then a true report of a smaller path MTU waits for a timeout.
+    /// The peer has acknowledged the bytes of a longest segment in one acknowledgement, so the path carries such
+    /// segments. Several small segments in one acknowledgement count, too: then a true report of a smaller path MTU
+    /// waits for a timeout.
     pub(super) const WHOLE_ARRIVED: Self = Self(1 << 11);
 
     const NONE: Self = Self(0);
@@ -188,7 +189,7 @@ const ORPHAN_PROBES_MAX: u32 = 8;
 const QUICK_ACKS: u8 = 16;
 
 impl Connection {
-    /// The connection of a completed handshake, through an interface that takes IP packets of `mtu` bytes.
+    /// The connection of a completed handshake, through an interface that accepts IP packets of `mtu` bytes.
     ///
     /// # Panics
     ///
@@ -337,7 +338,7 @@ impl Connection {
         self.keepalive_probes = 0;
     }
 
-    /// Handles a report that the path takes IP packets of at most `mtu` bytes. The report quotes a segment that
+    /// Handles a report that the path carries IP packets of at most `mtu` bytes. The report quotes a segment that
     /// began with `seq` (RFC 1191, 8201). A report about a segment that is not in flight is ignored. While whole
     /// segments arrive, the report is doubted (RFC 5927, 7.2).
     pub fn handle_path_mtu(
@@ -390,7 +391,7 @@ impl Connection {
         self.lengthen();
     }
 
-    /// Returns to the longest segments that both ends take, because the router's report is too old or false.
+    /// Returns to the longest segments that both ends accept, because the router's report is too old or false.
     #[cold]
     pub(super) fn lengthen(&mut self) {
         if let Some(sending) = &mut self.sending {
@@ -420,7 +421,7 @@ impl Connection {
     ///
     /// If our side was [shut down](Self::shutdown), all bytes were sent and acknowledged, and all bytes of
     /// the peer were received, the connection ends in order. From now on the connection is an orphan: the stack
-    /// alone drains it, with an empty queue. Otherwise the connection is reset, so that the peer cannot take a part
+    /// alone drains it, with an empty queue. Otherwise the connection is reset, so that the peer cannot mistake a part
     /// of the stream for the whole (RFC 9293, 3.6.1; RFC 2525, 2.17).
     pub fn close(&mut self) -> Fate {
         let is_unacknowledged = self.snd_una.is_before(self.data_nxt());
@@ -556,7 +557,7 @@ impl Connection {
         self.rcv_edge.0.wrapping_sub(self.rcv_nxt.0)
     }
 
-    /// Some exactly if both sides send timestamps.
+    /// `Some` if both sides send timestamps.
     #[must_use]
     pub fn timestamps(&self) -> Option<Timestamps> {
         self.marks
@@ -583,7 +584,7 @@ impl Connection {
         self.snd_una + self.snd_wnd
     }
 
-    /// The number behind the last sent byte: `SND.NXT`, or the number of our FIN.
+    /// The number after the last sent byte: `SND.NXT`, or the number of our FIN.
     pub(super) const fn data_nxt(&self) -> SeqNumber {
         SeqNumber(self.snd_nxt.0.wrapping_sub(self.state.is_shut_down() as u32))
     }
@@ -616,7 +617,7 @@ impl Connection {
     }
 }
 
-/// The minimum MTU that is believed: every IPv4 host takes packets of this size (RFC 9293, 3.7.1). A smaller MTU
+/// The minimum MTU that is believed: every IPv4 host accepts packets of this size (RFC 9293, 3.7.1). A smaller MTU
 /// would only help an attacker that forges ICMP messages (RFC 5927, 7.2).
 const MTU_MIN: u16 = 576;
 

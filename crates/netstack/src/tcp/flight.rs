@@ -90,7 +90,7 @@ pub struct Flight {
     undo: Option<Undo>,
     /// The time at which the retransmission timeout expires. It has no meaning while nothing is in flight.
     rto_at: Time,
-    /// Some exactly if bytes will count as lost at that time: the reordering timer (RFC 8985, 6.3).
+    /// `Some` if bytes will count as lost at that time: the reordering timer (RFC 8985, 6.3).
     reorder_at: Option<Time>,
     /// True if bytes were sent that the closed window excludes. They are retransmitted when the window opens.
     is_window_closed: bool,
@@ -108,7 +108,7 @@ pub struct Flight {
     dup_acks: u32,
     /// `recover` of RFC 6582, 3.2, plus one: duplicates up to this number are no sign of a new loss.
     recover: SeqNumber,
-    /// An echo of congestion counts only behind this number: once in a window (RFC 3168, 6.1.2).
+    /// An echo of congestion counts only after this number: once in a window (RFC 3168, 6.1.2).
     ece_heeded: SeqNumber,
     /// True if the next new segment has to carry CWR.
     cwr_is_due: bool,
@@ -290,8 +290,8 @@ impl Flight {
         SendStep::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
-    /// New bytes if there are any and the peer takes them; otherwise a retransmission of the last bytes (RFC 8985,
-    /// 7.3).
+    /// New bytes if there are any and the peer has room for them; otherwise a retransmission of the last bytes (RFC
+    /// 8985, 7.3).
     fn next_probe(&mut self, offer: &Offer) -> SendStep {
         let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
         if new_bytes > 0 && self.sent.has_room() {
@@ -387,7 +387,7 @@ impl Flight {
             self.sent.forget_sacked();
         }
         if self.sent.pipe() == 0 && self.sent.lost() > 0 {
-            // The interface did not take the retransmission, so this time was not lost in the network.
+            // The interface did not accept the retransmission, so this time was not lost in the network.
             self.restart_rto(now);
             return TimerOutcome::Room;
         }
@@ -532,7 +532,7 @@ impl Flight {
         }
     }
 
-    /// Bytes behind `SND.NXT` within the peer's window.
+    /// Bytes after `SND.NXT` within the peer's window.
     fn usable_window(&self, offer: &Offer) -> u32 {
         if offer.window_end.is_after(self.snd_nxt) { offer.window_end - self.snd_nxt } else { 0 }
     }

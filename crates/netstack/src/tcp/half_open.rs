@@ -14,7 +14,7 @@ use crate::wire::tcp::{Flags, Header, Options};
 /// The offer of a peer's SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The largest payload that the peer takes.
+    /// The largest payload that the peer accepts.
     pub(crate) mss: u16,
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,

@@ -40,12 +40,12 @@ pub struct Handshake {
     pub snd_wind_shift: u8,
     /// The shift of our windows; 0 without window scaling.
     pub rcv_wind_shift: u8,
-    /// The largest payload that the peer takes, from its MSS option; 536 or 1,220 without the option (RFC 9293,
+    /// The largest payload that the peer accepts, from its MSS option; 536 or 1,220 without the option (RFC 9293,
     /// 3.7.1). The path's MTU and the options of each segment are not subtracted yet.
     pub peer_mss: u16,
     /// True if selective acknowledgements may be sent (RFC 2018, 2).
     pub sack: bool,
-    /// Some exactly if both sides send timestamps.
+    /// `Some` if both sides send timestamps.
     pub timestamps: Option<Timestamps>,
     /// True if both sides support ECN (RFC 3168, 6.1.1).
     pub ecn: bool,

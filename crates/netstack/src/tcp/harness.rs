@@ -341,7 +341,7 @@ impl Bench {
         }
     }
 
-    /// Sets whether the application takes bytes.
+    /// Sets whether the application receives bytes.
     pub(super) fn set_receiving(&mut self, on: bool) {
         let outcome = self.connection.set_receiving(on);
         self.tell(&outcome);

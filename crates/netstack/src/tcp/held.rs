@@ -2,7 +2,7 @@
 //! application does not receive.
 //!
 //! Up to 1,024 ranges are kept if they hold 256 bytes on average. With a limit of 32 ranges, the peer of a sender in
-//! slow start dropped data behind them. HyStart++ ends slow start a round trip too late for a queue of one
+//! slow start dropped data after them. HyStart++ ends slow start a round trip too late for a queue of one
 //! bandwidth-delay product, and every second segment of that round trip is lost.
 
 use alloc::vec::Vec;
@@ -134,7 +134,7 @@ impl Held {
         self.arrivals = self.arrivals.wrapping_add(1);
         let arrival = self.arrivals;
         match self.ranges.get_mut(first) {
-            // The usual case: the segment follows another segment behind the same gap.
+            // The usual case: the segment follows another segment after the same gap.
             Some(range) if behind == first + 1 && !from.is_before(range.from) => {
                 range.append(from, bytes);
                 range.arrival = arrival;
@@ -163,7 +163,7 @@ impl Held {
         true
     }
 
-    /// Moves the bytes that are now in order to the unread bytes, and returns `RCV.NXT` behind them. Bytes that a
+    /// Moves the bytes that are now in order to the unread bytes, and returns `RCV.NXT` after them. Bytes that a
     /// segment in order has brought again are a duplicate.
     pub(super) fn join(&mut self, rcv_nxt: SeqNumber) -> SeqNumber {
         let mut next = rcv_nxt;
@@ -181,7 +181,7 @@ impl Held {
         next
     }
 
-    /// Drops the ranges out of order, which are behind the peer's FIN, and returns their bytes with overhead.
+    /// Drops the ranges out of order, which are after the peer's FIN, and returns their bytes with overhead.
     pub(super) fn drop_out_of_order(&mut self) -> usize {
         self.fin = None;
         self.ranges.drain(..).map(|range| range.cost()).sum()
@@ -227,7 +227,7 @@ impl Range {
         left.is_before(right).then_some((left, right))
     }
 
-    /// Appends the bytes behind the range's end; `from` is not after the end.
+    /// Appends the bytes after the range's end; `from` is not after the end.
     fn append(&mut self, from: SeqNumber, bytes: &[u8]) {
         let known = usize::try_from(self.end() - from).ok();
         if let Some(bytes) = known.and_then(|known| bytes.get(known..)) {

@@ -19,7 +19,7 @@ impl Isn {
     }
 
     /// The initial sequence number: a clock of 4 µs plus a hash of both ends (RFC 6528, 3). A later connection of
-    /// the same ends begins behind an earlier one, if the earlier one sent less than 250 kB/s.
+    /// the same ends begins after an earlier one, if the earlier one sent less than 250 kB/s.
     #[expect(clippy::cast_possible_truncation, reason = "both are circles of 32 bits")]
     pub(crate) fn number(&self, now: Time, endpoints: &Endpoints) -> SeqNumber {
         let hash = self.sequence.keyed(&EndpointBytes::new(endpoints)) as u32;

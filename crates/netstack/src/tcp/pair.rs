@@ -27,7 +27,7 @@ struct Pair {
     ends: [End; 2],
     network: Vec<Under>,
     now: Time,
-    /// The time up to which the network is bad.
+    /// The network is bad until this time.
     healed: Time,
     loss: f64,
 }

@@ -44,7 +44,7 @@ const PEERS_MAX: usize = 1024;
 /// (`net.ipv4.route.mtu_expires`).
 pub(super) const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The minimum MTU that is believed with IPv4: every host takes packets of this size (RFC 791, 3.1). With smaller
+/// The minimum MTU that is believed with IPv4: every host accepts packets of this size (RFC 791, 3.1). With smaller
 /// packets an attacker could slow the server down (RFC 5927, 7.1). Linux believes 552 (`net.ipv4.route.min_pmtu`).
 pub(crate) const MIN_V4: u16 = 576;
 /// The minimum MTU with IPv6: every link has at least this MTU (RFC 8200, 5).

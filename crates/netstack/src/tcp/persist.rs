@@ -14,7 +14,7 @@ use crate::time::Time;
 /// window. Linux does the same. A byte of data would be lost at a closed window, and look like congestion.
 #[derive(Debug, Default)]
 pub(super) struct Persist {
-    /// Some exactly while data waits for the window and nothing is in flight.
+    /// `Some` while data waits for the window and nothing is in flight.
     at: Option<Time>,
     /// The number of probes since the window was closed.
     probes: u32,
@@ -40,7 +40,7 @@ impl Persist {
         }
     }
 
-    /// Starts the wait of data for a window that is open but too small to use at once.
+    /// Starts the wait of data for a window that is open but too small to use immediately.
     pub(super) fn wait_for_more(&mut self, now: Time, srtt: Option<Duration>) {
         self.probes = 0;
         let at = now + first(srtt).min(OVERRIDE_MAX);

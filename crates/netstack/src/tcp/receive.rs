@@ -33,7 +33,7 @@ impl Connection {
             return self.acknowledge_now();
         }
         if self.is_orphan() && end.is_after(self.rcv_nxt) {
-            // No application will take the bytes (RFC 9293, 3.6.1).
+            // No application will receive the bytes (RFC 9293, 3.6.1).
             outcome.fate = Fate::Reset;
             return;
         }
@@ -50,7 +50,7 @@ impl Connection {
                 self.keep(cx, from, &payload[bytes]);
             }
         }
-        // A FIN behind a gap is kept until the gap is filled.
+        // A FIN after a gap is kept until the gap is filled.
         if header.flags.fin && to == end && end != self.rcv_nxt {
             self.held.get_or_insert_default().note_fin(end);
             self.acknowledge_now();
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Takes the next bytes of the stream.
+    /// Handles the next bytes of the stream.
     #[inline]
     fn take(
         &mut self,
@@ -79,7 +79,7 @@ impl Connection {
         self.take_beside_held(now, cx, payload, bytes, outcome);
     }
 
-    /// Takes the next bytes of the stream while other bytes are held, or these have to be.
+    /// Handles the next bytes of the stream while other bytes are held, or these have to be.
     fn take_beside_held(
         &mut self,
         now: Time,
@@ -137,7 +137,7 @@ impl Connection {
             self.drop_held_if_empty();
         }
         self.rcv_nxt += 1;
-        // If the peer has used up the window, its FIN is behind the window.
+        // If the peer has used up the window, its FIN is after the window.
         self.rcv_edge = self.rcv_edge.later(self.rcv_nxt);
         let next = match self.state {
             TcpState::Established => TcpState::CloseWait,
@@ -154,7 +154,7 @@ impl Connection {
         self.marks.set(Marks::END_UNTOLD, !outcome.ended && !self.is_orphan());
     }
 
-    /// Sets whether the application takes bytes. Otherwise bytes are held up to the receive window, and then the
+    /// Sets whether the application receives bytes. Otherwise bytes are held up to the receive window, and then the
     /// window is closed (back-pressure).
     pub fn set_receiving(&mut self, on: bool) -> Outcome {
         self.marks.set(Marks::RECEIVING, on);
@@ -191,7 +191,7 @@ impl Connection {
         let max = config.receive_bytes_max.min(0xffff << self.rcv_wind_shift);
         let edge = self.rcv_nxt + max.saturating_sub(unread);
         let step = u32::from(self.mss).min(max / 2);
-        // On the circle, an edge in front of the announced edge counts as far behind it.
+        // On the circle, an edge in front of the announced edge counts as far after it.
         let gain = edge - self.rcv_edge;
         if gain >= step && gain <= u32::MAX >> 1 { edge } else { self.rcv_edge }
     }

@@ -18,7 +18,7 @@ use crate::wire::tcp::{Flags, Header, Options};
 
 /// Twice the maximum lifetime of a segment. RFC 9293, 3.4.2 says 4 minutes; Linux and Windows take one minute.
 const TWO_MSL: Duration = Duration::from_secs(60);
-/// The number of records whose memory is allocated at once.
+/// The number of records whose memory is allocated together.
 const STEP: usize = 4096;
 
 /// The remaining state of a connection in TIME-WAIT.
@@ -162,7 +162,7 @@ impl TimeWait {
             }
             Verdict::Reuse => {
                 self.remove(index);
-                // The number is behind all bytes that the old connection may still have in flight (Linux does the
+                // The number is after all bytes that the old connection may still have in flight (Linux does the
                 // same).
                 Step::Reuse(record.snd_nxt + (u32::from(u16::MAX) + 2))
             }

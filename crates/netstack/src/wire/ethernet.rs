@@ -99,7 +99,7 @@ impl Header {
         if self.vlan.is_some() { Self::LEN_MAX } else { Self::LEN }
     }
 
-    /// Writes the header and returns its length. Nothing behind it is written.
+    /// Writes the header and returns its length. Nothing after it is written.
     #[inline]
     pub fn emit(&self, into: &mut [u8; Self::LEN_MAX]) -> usize {
         into[0..6].copy_from_slice(&self.destination.0);

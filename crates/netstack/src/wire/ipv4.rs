@@ -55,7 +55,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// If the header is cut off, contradicts itself, or belongs to a fragment behind the first one.
+    /// If the header is cut off, contradicts itself, or belongs to a fragment after the first one.
     pub fn parse_quoted(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let fields = packet.first_chunk::<{ Self::LEN }>().ok_or(Malformed::Header)?;
         let (header, header_len) = Self::read(fields).ok_or(Malformed::Header)?;
@@ -185,7 +185,7 @@ mod tests {
             (b"\x83\x07\x04\x0a\x00\x00\x01\x00", true),
             (b"\x89\x07\x04\x0a\x00\x00\x01\x00", true),
             (b"\x01\x83\x07\x04\x0a\x00\x00\x01", true),
-            // Behind the end; the data of another option, a record of the route; and options that contradict themselves.
+            // After the end; the data of another option, a record of the route; and options that contradict themselves.
             (b"\x00\x83\x07\x04\x0a\x00\x00\x01", false),
             (b"\x07\x07\x04\x83\x07\x04\x00\x00", false),
             (b"\x07\x00\x83\x07\x04\x0a\x00\x00", false),

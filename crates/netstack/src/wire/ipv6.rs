@@ -13,7 +13,7 @@ pub struct Header {
     pub source: Ipv6Addr,
     /// The receiver.
     pub destination: Ipv6Addr,
-    /// The protocol that the packet carries behind its extension headers.
+    /// The protocol that the packet carries after its extension headers.
     pub protocol: Protocol,
     /// The mark of congestion.
     pub ecn: Ecn,
@@ -30,7 +30,7 @@ pub struct Problem<'a> {
     pub source: Ipv6Addr,
     /// The receiver.
     pub destination: Ipv6Addr,
-    /// The packet, without padding behind it.
+    /// The packet, without padding after it.
     pub packet: &'a [u8],
     /// The message, which quotes the packet.
     pub message: icmpv6::Header,
@@ -46,7 +46,7 @@ struct Fault {
     is_for_groups: bool,
 }
 
-/// The packet behind its extension headers.
+/// The packet after its extension headers.
 struct Upper<'a> {
     protocol: Protocol,
     payload: &'a [u8],
@@ -91,7 +91,7 @@ impl Header {
     /// Bytes of the header without extensions. All emitted headers have this length.
     pub const LEN: usize = 40;
 
-    /// Reads a header and the extensions behind it.
+    /// Reads a header and the extensions after it.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl Header {
             Err(Unskipped::Fault(fault)) => fault,
             Err(Unskipped::Malformed(_)) => return None,
         };
-        // The packet may be an error behind the header that is not processed.
+        // The packet may be an error after the header that is not processed.
         let is_error = match skip_extensions(next, payload, false) {
             Ok(Upper { protocol: Protocol::ICMPV6, payload, .. }) => {
                 payload.first().is_none_or(|kind| *kind < FIRST_INFORMATION || *kind == REDIRECT)

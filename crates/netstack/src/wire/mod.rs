@@ -1,7 +1,7 @@
 //! The headers of frames: bytes to values and back.
 //!
 //! All headers have the same interface: `Header::parse(bytes)` returns the header and what it carries,
-//! `Header::emit` writes the header. Length fields are obeyed, so padding behind a packet is never part of its
+//! `Header::emit` writes the header. Length fields are obeyed, so padding after a packet is never part of its
 //! payload. Nothing here allocates or panics on what a peer sends. Parsing and emitting are inverse; fields that a
 //! header does not keep (urgent pointers, IP options, the DSCP) are skipped by `parse` and zero after `emit`.
 

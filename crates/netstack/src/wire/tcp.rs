@@ -14,7 +14,7 @@ pub struct Header {
     pub destination: u16,
     /// The sequence number of the first byte, or of the SYN: `SEG.SEQ`.
     pub seq: SeqNumber,
-    /// `SEG.ACK`; some exactly if the flag ACK is set.
+    /// `SEG.ACK`; `Some` if the flag ACK is set.
     pub ack: Option<SeqNumber>,
     /// The other flags.
     pub flags: Flags,
@@ -56,7 +56,7 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// Blocks of selective acknowledgements: the first number of each block, and the number behind its last.
+/// Blocks of selective acknowledgements: the first number of each block, and the number after its last.
 #[derive(Clone, Copy, Default)]
 pub struct SackBlocks {
     blocks: [(SeqNumber, SeqNumber); Self::MAX],
@@ -196,7 +196,7 @@ impl Options {
         }
     }
 
-    /// Takes an option. An option with a wrong length is ignored.
+    /// Handles an option. An option with a wrong length is ignored.
     fn set(&mut self, kind: u8, value: &[u8]) {
         match (kind, value) {
             (MSS, &[a, b]) => self.mss = Some(be16(a, b)),

@@ -17,7 +17,7 @@ impl Header {
     /// Bytes of a header.
     pub const LEN: usize = 8;
 
-    /// Reads a header. The length field gives the end of the payload; bytes of the packet behind it are ignored.
+    /// Reads a header. The length field gives the end of the payload; bytes of the packet after it are ignored.
     /// The checksum covers the header, the payload and the pseudo header.
     ///
     /// # Errors

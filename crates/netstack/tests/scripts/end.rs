@@ -70,7 +70,7 @@ impl End {
         if self.sends_timestamps && !has_timestamps && !is_syn && !pattern.without.contains(&8) {
             options.push(TcpOption::Timestamps(clock, last));
         }
-        // Data of a SYN is behind it.
+        // Data of a SYN is after it.
         let before = i64::from(!is_syn);
         let data = pattern.seq.0 - before..pattern.seq.1 - before;
         Ok(Segment {

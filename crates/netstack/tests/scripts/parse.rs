@@ -75,10 +75,10 @@ pub(crate) enum Step {
     Peer(u16, u16),
     Inject(Pattern),
     Expect(Pattern),
-    /// The peer sends so many bytes, one at a time, so that the connection is no longer young: its
-    /// acknowledgements may be delayed from then on. The answers do not matter.
+    /// The peer sends this many bytes, one at a time, so that the connection is no longer young: its acknowledgements
+    /// may be delayed from then on. The answers do not matter.
     Chatter(i64),
-    /// Segments that follow each other, so many if it says so.
+    /// Segments that follow each other; their number, if the script has one.
     ExpectRun(Pattern, Option<usize>),
     /// A message of the network: it quotes a segment with this sequence number.
     Icmp {
@@ -89,7 +89,7 @@ pub(crate) enum Step {
     Packet(String),
     /// The stack sends such a frame.
     ExpectPacket(String),
-    /// The initial sequence number of the stack is so far behind the one before it (`iss +1000`), to within 10, or
+    /// The initial sequence number of the stack is this far after the one before it (`iss +1000`), to within 10, or
     /// elsewhere (`iss elsewhere`).
     Iss(Option<i64>),
     Silence,
@@ -125,7 +125,7 @@ pub(crate) enum Action {
     Receive,
     /// Opens a connection to the peer.
     Connect,
-    /// Sends a datagram of so many bytes to the sender of the last one.
+    /// Sends a datagram of this many bytes to the sender of the last one.
     Answer(usize),
 }
 

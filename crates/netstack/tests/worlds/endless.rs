@@ -39,7 +39,7 @@ fn world(conditions: Conditions) -> World {
 }
 
 /// What a client does with connections that it has asked for, once they are open: the bytes that it sends, and
-/// whether it ends its side behind them.
+/// whether it ends its side after them.
 #[derive(Default)]
 struct Client(HashMap<ConnectionId, (usize, bool)>);
 
@@ -112,8 +112,8 @@ fn a_day_leaves_nothing_behind() {
         let [ours, servers] = [0, 1].map(|host| world.hosts[host].stack().census());
         most = most.max(ours.time_wait + servers.time_wait);
         assert_eq!((servers.connections, servers.half_open), (20, 0), "in minute {minute}");
-        // After an hour some more may send at once than ever before. What each connection did not give back would be
-        // more than a thousand times as much at the end of the day.
+        // After an hour more connections may send at the same time than ever before. What each connection did not give
+        // back would be more than a thousand times as much at the end of the day.
         let now = [0, 1].map(|host| world.hosts[host].stack().memory());
         if minute == 60 {
             memory = now;

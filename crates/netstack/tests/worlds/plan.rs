@@ -7,8 +7,9 @@ use netstack::sim::{Burst, Conditions, Device, Host, Link, Random, World, mac};
 use netstack::tcp::Algorithm;
 use netstack::{Address, Config, Keepalive, Limits, Time};
 
-/// Chunks of a side. Where no option passes, a path that loses 3 % of the segments takes more than an hour for so many of one
-/// byte: they are in flight together, one of them is lost each time, and the timeout stays as long as it was (Karn).
+/// Chunks of a side. Where no option passes, a path that loses 3 % of the segments takes more than an hour for this
+/// many chunks of one byte: they are in flight together, one of them is lost each time, and the timeout stays as long
+/// as it was (Karn).
 const CHUNKS_MAX: u64 = 100_000;
 
 /// The port of the server.
@@ -41,7 +42,7 @@ pub(crate) enum Aim {
 #[derive(Debug)]
 pub(crate) struct HostPlan {
     pub limits: Limits,
-    /// Frames that the interface takes at once.
+    /// Frames that the interface takes in one step.
     pub room: usize,
     pub receive_bytes_max: u32,
     pub half_open_max: u32,
@@ -56,7 +57,7 @@ pub(crate) struct ConnectionPlan {
     pub begins: Duration,
     pub up: u64,
     pub down: u64,
-    /// Bytes that an application queues at once.
+    /// Bytes that an application queues in one step.
     pub chunk: u64,
     pub end: End,
     /// For each side, the length of the pauses in which it does not receive, and their number.
@@ -65,15 +66,15 @@ pub(crate) struct ConnectionPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client ends behind its request; the server behind its response, when it has heard of that.
+    /// The client ends after its request. The server ends after its response, when it has heard of the client's end.
     ClientFirst,
-    /// The server ends behind its response; the client when it has heard of that.
+    /// The server ends after its response; the client when it has heard of that.
     ServerFirst,
-    /// Each side ends behind what it sends.
+    /// Each side ends after what it sends.
     Together,
-    /// The client gives up after so many bytes of the response.
+    /// The client gives up after this many bytes of the response.
     ClientAborts(u64),
-    /// The server gives up after so many bytes of the request.
+    /// The server gives up after this many bytes of the request.
     ServerAborts(u64),
 }
 

@@ -1,4 +1,5 @@
-//! Cold files that one worker sends at once, with the kernel's readahead as it grows, and small cold files beside them.
+//! Cold files that one worker sends at the same time, with the kernel's readahead as it grows, and small cold files at
+//! the same time.
 //!
 //! In `load.rs` the kernel reads the whole of a file ahead. Here a file has one window under way, and the next from the
 //! moment on at which a read comes to the mark. So few reads ask the disk for little, which matters where another
@@ -88,7 +89,7 @@ struct Worker<'a> {
     waits: Vec<Duration>,
 }
 
-/// How the files were sent.
+/// The way in which the files were sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) took: Duration,

@@ -14,7 +14,7 @@ pub(crate) struct Load {
     pub(crate) workers: usize,
     /// Bytes of each file.
     pub(crate) file: u64,
-    /// The time between two cold reads of 16 KiB beside the streams.
+    /// The time between two cold reads of 16 KiB that run in addition to the streams.
     pub(crate) small_every: Option<Duration>,
     /// The end of the run, unless the files are read before.
     pub(crate) time: Duration,
@@ -44,13 +44,13 @@ struct Stream {
     at: u64,
     end: u64,
     in_flight: u64,
-    /// Some while the stream is queued: the number of reads begun before.
+    /// `Some` while the stream is queued: the number of reads begun before.
     in_line: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
 struct Read {
-    /// None for a small read.
+    /// `None` for a small read.
     stream: Option<usize>,
     worker: usize,
     bytes: u64,

@@ -290,7 +290,7 @@ fn many_are_resumed_in_turns() {
     assert_eq!(resume(&mut state, job).len(), 1000 - RESUMED_MAX);
 }
 
-/// Has a disk bring blocks, one in each so many microseconds, for half a second.
+/// Lets a disk bring blocks for half a second, with this many microseconds for each block.
 fn read_blocks(state: &mut LockedState, dev: u64, took_us: u64) {
     let chunk = Chunk {
         files: Files::NONE,
@@ -316,7 +316,7 @@ fn the_kernel_reads_ahead_on_disks_that_are_fast() {
     assert_eq!(readahead, [Readahead::Usual, Readahead::Off, Readahead::Off]);
 }
 
-/// The number of bytes that a new job for so many bytes reads.
+/// The number of bytes that a new job for `bytes` bytes reads.
 fn reach(state: &mut LockedState, count: u64) -> u64 {
     // Each job has its own file, so that it joins no other.
     let file = FileId { dev: 1, ino: count };

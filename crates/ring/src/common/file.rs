@@ -12,7 +12,7 @@ use crate::op::{Completion, Event, Op, parent_and_name};
 use crate::slab::Key;
 
 impl Common {
-    /// Have a helper thread do the operation `key`.
+    /// Give the operation `key` to a helper thread.
     pub(crate) fn submit_job(&mut self, key: Key) {
         let is_watch = self.is_watch(key);
         match self.job(key).and_then(|job| self.helpers.submit(key, job)) {
@@ -26,7 +26,7 @@ impl Common {
         self.table.get(key).is_some_and(|slot| slot.op.is_watch())
     }
 
-    /// Has a helper thread close a file.
+    /// Lets a helper thread close a file.
     pub(crate) fn submit_close(&mut self, unused: Unused) {
         let device = unused.device;
         if self.helpers.submit(Key::NONE, Job::Close(unused)).is_err() {

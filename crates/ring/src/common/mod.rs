@@ -195,7 +195,7 @@ impl Common {
     }
 
     /// Ends the ring: helpers close the files that no operation uses, because `close(2)` may sleep, too. The files of
-    /// one device have one thread, so a device that does not answer takes no thread from others. Waits for all helpers
+    /// one device have one thread, so a device that does not answer occupies no thread of others. Waits for all helpers
     /// until `end`, and then no longer.
     pub(crate) fn close_until(&mut self, end: Instant) {
         let mut files: BTreeMap<Device, Vec<OwnedFd>> = BTreeMap::new();

@@ -18,7 +18,7 @@ use crate::slab::Key;
 /// The watches of one ring.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// Some from the first `Op::Watch` on.
+    /// `Some` from the first `Op::Watch` on.
     inotify: Option<Arc<OwnedFd>>,
     /// The operations that watch, by watch descriptor: several for one inode share one.
     watchers: HashMap<i32, Vec<Key>>,
@@ -169,7 +169,7 @@ impl Common {
         self.watch_settled();
     }
 
-    /// Has a helper look which inode has the name of a watched file, and watch that.
+    /// Lets a helper find the inode that has the name of a watched file, and watch this inode.
     fn look_at_name(&mut self, key: Key) {
         let Some(Slot { pinned: Pinned::WatchFile(file), .. }) = self.table.get_mut(key) else {
             return;

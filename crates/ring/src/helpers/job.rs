@@ -263,14 +263,14 @@ struct Fiemap {
     reserved: u32,
 }
 
-/// Has the file system read where a file's blocks are, and keep that in memory; the number of pieces.
+/// Makes the file system read where a file's blocks are, and keep that in memory; the number of pieces.
 fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
     const FIEMAP_FLAG_CACHE: u32 = 4;
     const FS_IOC_FIEMAP: ioctl::Opcode = ioctl::opcode::read_write::<Fiemap>(b'f', 11);
     let mut map = Fiemap { length: u64::MAX, flags: FIEMAP_FLAG_CACHE, ..Fiemap::default() };
     // SAFETY: that is the call's argument (`Documentation/filesystems/fiemap.rst`).
     let call = unsafe { ioctl::Updater::<FS_IOC_FIEMAP, Fiemap>::new(&mut map) };
-    // SAFETY: the kernel reads and writes it, and no extents behind it, because there is room for none.
+    // SAFETY: the kernel reads and writes it, and no extents after it, because there is room for none.
     unsafe { ioctl::ioctl(file, call) }?;
     Ok(map.mapped_extents)
 }

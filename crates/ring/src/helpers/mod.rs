@@ -19,7 +19,7 @@ use crate::now::process::without_signals;
 use crate::slab::Key;
 use job::{Job, Outcome};
 
-/// Threads per ring: the maximum of sleeping system calls under way at once. More calls wait in a queue.
+/// Threads per ring: the maximum of sleeping system calls under way at the same time. More calls wait in a queue.
 pub(crate) const THREADS_MAX: usize = 160;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);

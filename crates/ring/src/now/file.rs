@@ -125,9 +125,9 @@ fn lacks_pages(file: &Fd, offset: u64, len: usize) -> bool {
     cached_pages(file.os(), offset, end - offset).is_ok_and(|cached| cached < pages)
 }
 
-/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer). On a file io_uring would take it as permission
-/// to read inline, even on file systems that sleep then (FUSE, NFS; `FMODE_NOWAIT` in `io_file_get_flags`, Linux
-/// `io_uring/io_uring.c`).
+/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer). On a file io_uring would understand it as
+/// permission to read inline, even on file systems that sleep then (FUSE, NFS; `FMODE_NOWAIT` in `io_file_get_flags`,
+/// Linux `io_uring/io_uring.c`).
 ///
 /// A read or a `sendfile(2)` writes the access time, which may wait for the journal, even with `RWF_NOWAIT`
 /// (`file_accessed` in mm/filemap.c). `O_NOATIME` prevents that; the kernel grants it for our own files.
@@ -237,7 +237,7 @@ pub(crate) fn may_cachestat() -> bool {
 }
 
 fn survives_cachestat() -> bool {
-    // SAFETY: the child makes only system calls, which fork(2) allows beside other threads.
+    // SAFETY: the child makes only system calls, which fork(2) allows while there are other threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: plain arguments; a child that is killed leaves no core file (prctl(2)).

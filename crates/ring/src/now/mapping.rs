@@ -18,7 +18,7 @@ static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 /// `mincore` reports on the page cache of the file that the file system maps, which on overlayfs is the
 /// lower one, and counts only pages that are up to date. To a process that neither owns the file nor may
 /// write to it, `mincore` reports every page as resident (`can_do_mincore` in mm/mincore.c). Such a false
-/// result shows at the page behind the end of the file, which is mapped for this check.
+/// result shows at the page after the end of the file, which is mapped for this check.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<core::ffi::c_void>,
@@ -67,7 +67,7 @@ impl Mapping {
     }
 
     /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that are in the page
-    /// cache. 0 behind the end of the file as it was mapped. Fails with `PermissionDenied` if the kernel
+    /// cache. 0 after the end of the file as it was mapped. Fails with `PermissionDenied` if the kernel
     /// hides residency from this process.
     pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
         let end = self.bytes as u64;
@@ -105,7 +105,7 @@ impl Mapping {
         Ok(false)
     }
 
-    /// Looks at the page behind the end of the file.
+    /// Looks at the page after the end of the file.
     fn check_truth(&self) -> io::Result<()> {
         let mut behind = [0];
         self.look(self.bytes as u64, &mut behind)?;

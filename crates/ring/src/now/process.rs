@@ -37,9 +37,9 @@ pub fn block_signals(signals: &[i32]) -> io::Result<()> {
 /// True once [`take_passed_descriptors`] was called.
 static ARE_PASSED_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Takes the descriptors that a service manager has passed to the program it has started: `count` of them, from the fourth
-/// on (sd_listen_fds(3)). Programs that this process executes do not get them. A second call returns none. To be called
-/// before other code opens descriptors.
+/// Receives the descriptors that a service manager has passed to the program it has started: `count` of them, from the
+/// fourth on (sd_listen_fds(3)). Programs that this process executes do not get them. A second call returns none. To be
+/// called before other code opens descriptors.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ use rustix::pipe::{SpliceFlags, splice};
 use crate::notice::{Left, Notices};
 use crate::pipe::Pipe;
 
-/// `IOV_MAX` of `<limits.h>`: the kernel takes no more pieces in one call.
+/// `IOV_MAX` of `<limits.h>`: the kernel accepts no more pieces in one call.
 const SEND_PIECES_MAX: usize = 1024;
 /// `<linux/net_tstamp.h>`, from Linux 6.2 on: bytes are counted from the call on, also if others are on
 /// their way.
@@ -58,7 +58,7 @@ pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> 
         | libc::SOF_TIMESTAMPING_OPT_ID
         | SOF_TIMESTAMPING_OPT_ID_TCP
         | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-    // Other sockets take the option, but report nothing.
+    // Other sockets accept the option, but report nothing.
     if rustix::net::sockopt::socket_protocol(socket)? != Some(rustix::net::ipproto::TCP) {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -130,7 +130,7 @@ pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
     }
 }
 
-/// Takes one message of an error queue.
+/// Receives one message of an error queue.
 fn tell(error: &libc::sock_extended_err, notices: &mut Notices) {
     match error.ee_origin {
         libc::SO_EE_ORIGIN_TIMESTAMPING if error.ee_info == SCM_TSTAMP_ACK => {

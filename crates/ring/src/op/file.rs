@@ -33,7 +33,7 @@ impl OpenHow {
     /// As `BENEATH`, for a directory that will be listed; `ENOTDIR` for all else.
     pub const DIRECTORY: Self = Self::BENEATH.with_flags(libc::O_DIRECTORY);
 
-    /// Open the target of a link of `/proc/self/fd` for reading past the page cache.
+    /// Open the target of a link of `/proc/self/fd` for reads that bypass the page cache.
     pub const DIRECT: Self =
         Self { flags: libc::O_RDONLY | libc::O_NOCTTY | libc::O_DIRECT, mode: 0, resolve: 0 };
 
@@ -70,12 +70,12 @@ pub struct Stat {
     pub size: u64,
     /// Last modification, seconds since 1970.
     pub mtime: i64,
-    /// Nanoseconds beside `mtime`.
+    /// The nanoseconds that belong to `mtime`.
     pub mtime_nanos: u32,
     /// Last change of the contents, the names or the attributes, seconds since 1970: no program can
     /// set it, unless it makes the image of a file system.
     pub ctime: i64,
-    /// Nanoseconds beside `ctime`.
+    /// The nanoseconds that belong to `ctime`.
     pub ctime_nanos: u32,
     /// The file system: the major number of its device in the upper half, the minor one in the lower.
     pub dev: u64,

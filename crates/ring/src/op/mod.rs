@@ -60,7 +60,7 @@ pub enum Op {
     ///
     /// After any failure the socket is closed.
     Connect(Address),
-    /// Once: the socket or pipe can take bytes, or is dead. At most one per descriptor.
+    /// Once: the socket or pipe has room for bytes, or is dead. At most one per descriptor.
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
     Readable(Fd),
@@ -313,7 +313,7 @@ pub enum Event {
     Received(RecvBuf),
     /// The peer will send no more.
     Eof,
-    /// The descriptor can take bytes, or is dead.
+    /// The descriptor has room for bytes, or is dead.
     Writable,
     /// The descriptor has something to read, or is dead.
     Readable,

@@ -26,7 +26,7 @@ enum Which {
 
 impl Mapping {
     /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that are in the page
-    /// cache. 0 behind the end of the file as it was mapped.
+    /// cache. 0 after the end of the file as it was mapped.
     ///
     /// # Errors
     ///
@@ -199,9 +199,10 @@ impl Ring {
         }
     }
 
-    /// Has the kernel read ahead as if a read had come to `offset`, and returns whether its page is in the page cache
-    /// or on its way there. Otherwise this does nothing, because the kernel would take the file for one that is read at
-    /// random. It also does nothing before a read of the file has ended, because the kernel might sleep for metadata.
+    /// Makes the kernel read ahead as if a read had come to `offset`, and returns whether its page is in the page cache
+    /// or on its way there. Otherwise this does nothing, because the kernel would mistake the file for one that is read
+    /// at random. It also does nothing before a read of the file has ended, because the kernel might sleep for
+    /// metadata.
     ///
     /// The kernel begins to read the next window of its readahead when a read comes to the page that it has marked, the
     /// first of the last window. If the disk has brought the last window by then, it is idle until that page is needed.
@@ -228,8 +229,8 @@ impl Ring {
         }
     }
 
-    /// Have the kernel read ahead on a file as far as its device is set up to (`POSIX_FADV_NORMAL`). Returns at once: the
-    /// flag is on the descriptor.
+    /// Make the kernel read ahead on a file as far as its device is set up to (`POSIX_FADV_NORMAL`). Returns at once:
+    /// the flag is on the descriptor.
     pub fn usual_readahead(&self, file: &Fd) {
         file.set_random(false);
         match self.world() {

@@ -76,7 +76,7 @@ pub struct Ring {
     /// When the last wait ended.
     woke_at: Time,
     wall: Wall,
-    /// The time that dropping it may take; `None` is no limit.
+    /// The maximum time for dropping it; `None` is no limit.
     drop_limit: Option<Duration>,
 }
 
@@ -140,7 +140,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Has the drop of this ring wait at most `limit` for operations under way; by default there is no limit.
+    /// Lets the drop of this ring wait at most `limit` for operations under way; by default there is no limit.
     /// Operations that a disk does not end within the limit are leaked, with their buffers and descriptors, to which
     /// the kernel may still write. Files are closed in threads of their own. The end of the thread may still wait for
     /// the disk, because the kernel does not end a thread that has such operations on io_uring.
@@ -170,8 +170,8 @@ impl Ring {
         &self.reason
     }
 
-    /// Take a socket, pipe or eventfd. Its `close(2)` does not sleep, unless it is a socket that waits for
-    /// its peer then (`SO_LINGER`, set before this): it is closed where a file would be.
+    /// Make a descriptor of a socket, pipe or eventfd. Its `close(2)` does not sleep, unless it is a socket that waits
+    /// for its peer then (`SO_LINGER`, set before this): it is closed where a file would be.
     #[must_use]
     pub fn adopt_socket(&self, fd: OwnedFd) -> Fd {
         let lingers = rustix::net::sockopt::socket_linger(&fd);
@@ -179,7 +179,7 @@ impl Ring {
         self.common.fd(if sleeps { Handle::Lingering(fd) } else { Handle::Socket(fd) })
     }
 
-    /// Take a file or directory.
+    /// Make a descriptor of a file or directory.
     #[must_use]
     pub fn adopt_file(&self, fd: OwnedFd) -> Fd {
         let device = device_of(&fd);
@@ -188,7 +188,7 @@ impl Ring {
         fd
     }
 
-    /// Take a file or directory that other rings use, too. The last ring to drop it closes it.
+    /// Make a descriptor of a file or directory that other rings use, too. The last ring to drop it closes it.
     #[must_use]
     pub fn share_file(&self, fd: Arc<OwnedFd>) -> Fd {
         let device = device_of(&fd);

@@ -11,8 +11,8 @@ use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
 impl Ring {
-    /// `send(2)` as many bytes as the socket can take now. `more` says that the rest of a message follows at once
-    /// (`MSG_MORE`).
+    /// `send(2)` as many bytes as the socket has room for now. `more` says that the rest of a message follows
+    /// immediately (`MSG_MORE`).
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl Ring {
         }
     }
 
-    /// Sends memory without copying it (`MSG_ZEROCOPY`), as much as the socket can take now, after
+    /// Sends memory without copying it (`MSG_ZEROCOPY`), as much as the socket has room for now, after
     /// [`allow_zero_copy`](Self::allow_zero_copy). The memory must not be written to before [`Notice::released`] counts
     /// this call; else the peer may get the later bytes. The call counts if it sends something.
     ///
@@ -58,8 +58,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the kernel report when the peer has acknowledged bytes that are sent from now on. It costs a message of the
-    /// kernel for each send.
+    /// Asks the kernel to report when the peer has acknowledged bytes that are sent from now on. It costs a message of
+    /// the kernel for each send.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Ring {
         }
     }
 
-    /// `sendfile(2)` as many bytes as the socket can take now. Sleeps on the disk unless the range is resident: ask
+    /// `sendfile(2)` as many bytes as the socket has room for now. Sleeps on the disk unless the range is resident: ask
     /// [`probe`](Self::probe) first.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl Ring {
         }
     }
 
-    /// `splice(2)` as many of at most `count` bytes in the pipe as the socket can take now.
+    /// `splice(2)` as many of at most `count` bytes in the pipe as the socket has room for now.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Ring {
         }
     }
 
-    /// Take no more bytes while this many wait to be sent, not counting bytes on their way to the peer. `None` is the
+    /// Accept no more bytes while this many wait to be sent, not counting bytes on their way to the peer. `None` is the
     /// system's limit (`TCP_NOTSENT_LOWAT`, tcp(7)). Nothing changes for Unix sockets.
     pub fn bound_unsent(&self, socket: &Fd, bytes: Option<NonZeroU32>) {
         // The buffers of simulated sockets are smaller.

@@ -38,7 +38,7 @@ impl World {
         state.look_at_waiters(Awaited::Child(pid));
     }
 
-    /// Has other code of the process wait for a child that has ended; returns its status.
+    /// Lets other code of the process wait for a child that has ended; returns its status.
     ///
     /// # Panics
     ///

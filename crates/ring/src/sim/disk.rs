@@ -58,7 +58,7 @@ pub(super) struct File {
 /// A page of a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// None if the page is not in the cache, else the time at which its contents come (or came). A time in
+    /// `None` if the page is not in the cache, else the time at which its contents come (or came). A time in
     /// the future means that the page is being read.
     cached: Option<Time>,
     /// The time when the kernel reclaimed the page, if that was its last eviction.
@@ -463,7 +463,7 @@ impl File {
         fetch
     }
 
-    /// Begin to read `pages` pages behind the range, as the kernel's readahead does.
+    /// Begin to read `pages` pages after the range, as the kernel's readahead does.
     pub(super) fn fetch_ahead(&mut self, offset: u64, len: usize, pages: usize, arrival: Time) {
         let end = self.pages_of(offset, len).end;
         for page in end..end.saturating_add(pages).min(self.pages.len()) {

@@ -552,7 +552,7 @@ impl WorldState {
         Ok(count)
     }
 
-    /// Has the worker sleep if pages of a range are missing that it takes to be resident.
+    /// Lets the worker sleep if pages of a range are missing that it believes to be resident.
     pub(super) fn sleep_for_missing(
         &mut self,
         open: &OpenFile,

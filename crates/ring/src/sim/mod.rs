@@ -64,7 +64,7 @@ use crate::slab::Key;
 
 pub(crate) use driver::Sim;
 
-/// The time that something takes: any in the range.
+/// A duration: any in the range.
 pub type Latency = RangeInclusive<Duration>;
 
 /// An operation of some ring that waits.
@@ -100,12 +100,12 @@ pub struct Config {
     pub metadata: Latency,
     /// From a cancel to the end of the operation.
     pub cancel: Latency,
-    /// The bytes that a socket takes before the peer has taken any.
+    /// The bytes that a socket accepts before the peer has received any.
     pub send_buffer: usize,
-    /// True if connected sockets receive 20 KiB at once, as with the other drivers, and not 2 KiB. Then ten times as
-    /// many bytes may come before a [cancel](Self::cancel) takes effect.
+    /// True if connected sockets receive 20 KiB in one operation, as with the other drivers, and not 2 KiB. Then ten
+    /// times as many bytes may come before a [cancel](Self::cancel) takes effect.
     pub wide_receives: bool,
-    /// The time that each direct receive takes of the caller.
+    /// The time that each direct receive costs the caller.
     pub receive: Duration,
     /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
@@ -155,9 +155,9 @@ pub struct Faults {
     /// A read from the disk fails with `ENOMEM`, because there is no memory for its pages. Or the kernel reads nothing
     /// ahead, for the same reason.
     pub no_memory: f64,
-    /// A write takes fewer bytes than there are.
+    /// A write accepts fewer bytes than there are.
     pub short_write: f64,
-    /// `send` or `sendfile` takes fewer bytes than there is room for.
+    /// `send` or `sendfile` accepts fewer bytes than there is room for.
     pub short_send: f64,
     /// A receive brings fewer bytes than have come.
     pub short_receive: f64,

@@ -30,7 +30,7 @@ pub struct Stall {
 pub struct MissingPage {
     /// Its number in the file, in pages of 4 KiB.
     pub number: usize,
-    /// The time when the kernel reclaimed it ([`Faults::eviction`](super::Faults)); None if it was
+    /// The time when the kernel reclaimed it ([`Faults::eviction`](super::Faults)); `None` if it was
     /// evicted otherwise, or was never resident.
     pub reclaimed: Option<Time>,
 }
@@ -60,7 +60,7 @@ pub(super) struct FarListener {
 pub(super) struct Connection {
     /// The bytes that have come and were not received yet.
     pub(super) inbox: VecDeque<u8>,
-    /// The state of the stream behind `inbox`.
+    /// The state of the stream after `inbox`.
     pub(super) input: Input,
     /// The time at which the last segment of the peer arrives; later segments arrive later.
     pub(super) last_arrival: Time,
@@ -122,7 +122,7 @@ pub(super) struct PeerSide {
     pub(super) end: Option<End>,
 }
 
-/// The speed at which a peer takes bytes.
+/// The speed at which a peer receives bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Unlimited,
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// The maximum of bytes per second that the peer takes.
+    /// The maximum of bytes per second that the peer receives.
     pub(super) fn flow(&self) -> Option<u64> {
         match (self.peer.reading, self.rate) {
             (Reading::Rate(reading), Some(sending)) => Some(reading.min(sending)),
@@ -223,12 +223,12 @@ impl Connection {
         }
     }
 
-    /// Position in the stream to the peer behind the last byte that was sent.
+    /// Position in the stream to the peer after the last byte that was sent.
     pub(super) fn sent_to(&self) -> u64 {
         self.taken + self.outbox.len() as u64
     }
 
-    /// The peer takes bytes from `outbox`.
+    /// The peer receives bytes from `outbox`.
     pub(super) fn peer_takes(&mut self, count: usize) {
         take_front(&mut self.outbox, count, |part| self.peer.received.extend_from_slice(part));
         self.taken += count as u64;
@@ -249,12 +249,12 @@ impl Connection {
         }
     }
 
-    /// Notes the position from which on the peer's acknowledgements are reported.
+    /// From now on, acknowledgements of the peer are reported for the bytes that follow.
     pub(super) fn tell_acknowledgements(&mut self) {
         self.told_from = Some(self.told_from.unwrap_or_else(|| self.sent_to()));
     }
 
-    /// The number of bytes that the peer can take.
+    /// The number of bytes that the peer can receive.
     pub(super) fn available(&self, now: Time) -> usize {
         let waits = now < self.flush_at && self.output == Output::Open;
         self.outbox.len().saturating_sub(if waits { self.held_back } else { 0 })
@@ -281,8 +281,8 @@ impl Connection {
     }
 }
 
-/// Takes so many bytes from the front of a queue, and gives them as slices: one byte after the other took a third of the time of
-/// simulated worlds.
+/// Removes `count` bytes from the front of a queue, and gives them as slices: one byte after the other took a third of
+/// the time of simulated worlds.
 pub(super) fn take_front(queue: &mut VecDeque<u8>, count: usize, mut give: impl FnMut(&[u8])) {
     let (front, back) = queue.as_slices();
     let of_front = count.min(front.len());

@@ -53,7 +53,7 @@ pub struct PeerListener {
 }
 
 impl World {
-    /// Has a peer listen at this address.
+    /// Lets a peer listen at this address.
     ///
     /// # Panics
     ///

@@ -193,7 +193,7 @@ impl World {
 }
 
 impl WorldState {
-    /// Has an accept wait for a listener. A spare accept is refused beyond the limit of its ring, as in the epoll
+    /// Lets an accept wait for a listener. A spare accept is refused beyond the limit of its ring, as in the epoll
     /// driver.
     pub(super) fn begin_accept(&mut self, listener: usize, who: Waiter) -> io::Result<()> {
         let of_ring =
@@ -260,7 +260,7 @@ impl WorldState {
         self.peer_reads(conn);
     }
 
-    /// Send a segment, behind the earlier segments of the peer.
+    /// Send a segment, after the earlier segments of the peer.
     pub(super) fn segment(&mut self, conn: usize, segment: Segment) {
         let after_last = self.conns[conn].last_arrival + Duration::from_nanos(1);
         let at = self.after_network().max(after_last);
@@ -272,7 +272,7 @@ impl WorldState {
         let lossy = self.random.chance(0.5);
         let one = &mut self.conns[conn];
         if one.input != Input::Open {
-            // Behind an end only a reset means something.
+            // After an end only a reset means something.
             if segment != Segment::Reset {
                 return;
             }
@@ -300,7 +300,7 @@ impl WorldState {
         if self.random.chance(short) { 1 + self.random.below(100) } else { usize::MAX }
     }
 
-    /// The number of bytes, of `total`, that the socket takes now.
+    /// The number of bytes, of `total`, that the socket accepts now.
     pub(super) fn admit(&mut self, conn: usize, total: usize) -> io::Result<usize> {
         let count = self.conns[conn].room()?.min(total);
         let short = self.config.faults.short_send;
@@ -319,7 +319,7 @@ impl WorldState {
         self.peer_reads(conn);
     }
 
-    /// Have the peer read, if it wants to and bytes have come.
+    /// Let the peer read, if it wants to and bytes have come.
     pub(super) fn peer_reads(&mut self, conn: usize) {
         let one = &self.conns[conn];
         let nothing = one.available(self.now) == 0 && one.output == Output::Open;

@@ -282,12 +282,12 @@ impl WorldState {
         self.agenda.push(Reverse((at, tie, what)));
     }
 
-    /// Have an operation looked at some time later.
+    /// Look at an operation some time later.
     pub(super) fn look_at(&mut self, at: Time, who: Waiter) {
         self.plan(at, Happening::Look(who));
     }
 
-    /// Have an operation looked at after an event of the network.
+    /// Look at an operation after an event of the network.
     pub(super) fn look_soon(&mut self, who: Option<Waiter>) {
         if let Some(who) = who {
             let at = self.after_network();

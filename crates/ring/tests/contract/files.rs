@@ -553,7 +553,7 @@ fn reads_ahead_earlier(s: &mut Stage) {
     let before = cached(s);
     assert!(!s.ring.read_ahead_from(&file, 512 << 10), "it is not on its way");
     assert_eq!(cached(s), before);
-    // The page that the kernel has marked is behind the page that was read.
+    // The page that the kernel has marked is after the page that was read.
     assert!(s.ring.read_ahead_from(&file, 4096));
     assert!(cached(s) > before, "{before}");
 }

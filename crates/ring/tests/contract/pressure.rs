@@ -1,4 +1,4 @@
-//! More operations at once than any queue has room for.
+//! More operations at the same time than any queue has room for.
 
 use std::collections::HashMap;
 

@@ -393,7 +393,7 @@ impl Stage {
         }
     }
 
-    /// So many bytes, however cut.
+    /// This many bytes, in any pieces.
     #[track_caller]
     pub(crate) fn received_bytes(&mut self, recv: Key, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -609,7 +609,7 @@ impl Child {
         }
     }
 
-    /// Has the child end with this code, perhaps in a moment.
+    /// Lets the child end with this code, perhaps in a moment.
     pub(crate) fn exit(&mut self, code: u8) {
         match self {
             Self::Os(child) => writeln!(child.stdin.take().unwrap(), "{code}").unwrap(),

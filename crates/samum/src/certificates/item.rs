@@ -40,9 +40,9 @@ pub(super) struct Read {
     pub(super) value: Value,
     /// The marks of its files, from before they were read.
     pub(super) marks: Vec<Option<Marks>>,
-    /// Some if others can read the key.
+    /// `Some` if others can read the key.
     open_key: Option<Warning>,
-    /// Some if the files have a pair that is valid from this time on, in seconds since 1970, and `value` is the one before.
+    /// `Some` if the files have a pair that is valid from this time on, in seconds since 1970, and `value` is the one before.
     pub(super) valid_from: Option<i64>,
 }
 

@@ -12,7 +12,7 @@ const DEFAULT_PORT: u16 = 443;
 pub(super) struct Site {
     pub(super) name: String,
     pub(super) hosts: Vec<String>,
-    /// None if no client can reach the site: it has no hosts, and is not the default site of a listener with TLS.
+    /// `None` if no client can reach the site: it has no hosts, and is not the default site of a listener with TLS.
     pub(super) tls: Option<Tls>,
     is_default: bool,
     /// Those of its listeners that have TLS.

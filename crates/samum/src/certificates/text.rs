@@ -8,8 +8,8 @@ use tls::Pair;
 /// The names of a certificate that are shown.
 const NAMES_MAX: usize = 10;
 
-/// Errors, warnings, or sentences about renewals, that are said at once. The others are counted: a disk with thousands of
-/// certificates may be gone.
+/// Errors, warnings, or sentences about renewals, that are said in one report. The others are counted: a disk with
+/// thousands of certificates may be gone.
 pub(super) const LINES_MAX: usize = 50;
 
 /// The text for those that are not said.

@@ -154,7 +154,7 @@ pub(super) fn describe(config: &config::Config) -> Vec<String> {
     all.map(|(site, (route, upstream))| line(site, route, upstream)).collect()
 }
 
-/// How servers are verified.
+/// The rule by which servers are verified.
 fn verification(keys: &UpstreamTls) -> String {
     if !keys.verify {
         return "any certificate of its servers is accepted".to_owned();

@@ -2,7 +2,8 @@
 
 /// Files that are read together, and are looked at from time to time. `M` is the marks of all of them at one look.
 ///
-/// A change that lasts for one look more is complete: who writes two files, or one in parts, does so at once.
+/// A change that lasts for one look more is complete: a program that writes two files, or one file in parts, does so
+/// without a pause.
 #[derive(Debug)]
 pub(super) struct Watch<M> {
     /// The marks with which the files were read last.

@@ -258,7 +258,7 @@ fn split(argument: &str) -> (&str, Option<&str>) {
     if let Some((name, value)) = argument.split_once('=') {
         return (name, Some(value));
     }
-    // The value follows a short flag at once only if the flag has one.
+    // The value follows a short flag directly, but only if the flag has a value.
     match argument.split_at_checked(2) {
         Some((short, value)) if !argument.starts_with("--") && !value.is_empty() => {
             let has_value = matches!(word(short), Some(Word::Port | Word::Directory | Word::Host));

@@ -53,7 +53,7 @@ pub(super) enum Extent {
     Targets,
 }
 
-/// The files of the process, beside those of its configuration.
+/// The files of the process, in addition to those of its configuration.
 #[derive(Debug)]
 pub(super) struct Process<'a> {
     /// The files of the configuration.

@@ -192,7 +192,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     /// Removes the name, unless another server's socket is there now.
     ///
-    /// The caller drops it while the socket still listens, so that a successor never takes the name for stale.
+    /// The caller drops it while the socket still listens, so that a successor never mistakes the name for a stale one.
     fn drop(&mut self) {
         if !self.is_ours {
             return;

@@ -135,7 +135,7 @@ fn file_system(directory: &Path) -> Finding {
             "whether the file system of {name} says what is in memory: the directory has no file that can be read"
         ));
     };
-    // A byte behind the end, so that no read begins.
+    // A byte after the end, so that no read begins.
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
     match rustix::io::preadv2(&file, &mut parts, len, ReadWriteFlags::NOWAIT) {

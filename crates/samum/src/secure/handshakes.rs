@@ -1,10 +1,11 @@
 //! The handshakes of a worker: which step of which connection is taken when, and by which thread.
 //!
 //! A step that signs with an elliptic curve takes 0.15 ms. It is taken by the worker, in a part of its turn. A step that
-//! signs with RSA takes 0.8 ms, so a helper thread takes it. Steps of both kinds wait in a queue, and clients take turns.
+//! signs with RSA takes 0.8 ms, so a helper thread makes it. Steps of both kinds wait in a queue, and clients take
+//! turns.
 //!
-//! Bytes of other connections never wait here: a worker turn has handled all events before it takes a step. Under a flood the
-//! steps get as much time as everything else in the turn, and one step at least.
+//! Bytes of other connections never wait here: a worker turn has handled all events before it makes a step. Under a
+//! flood the steps get as much time as everything else in the turn, and one step at least.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,9 +19,9 @@ use tls::{Refusal, RefusedClient, Slot, Step, Steps, Wish};
 use super::quantum::Quantum;
 use super::queue::Queue;
 
-/// The most steps in each queue. One queue is for the worker, which takes so many in 0.15 s, and one for the helper, which
-/// takes them in 0.8 s. A step that waits holds up to 8 KiB. While no other client waits, one may use all slots: several
-/// clients may share its address.
+/// The most steps in each queue. One queue is for the worker, which does this many in 0.15 s, and one is for the
+/// helper, which does them in 0.8 s. A step that waits holds up to 8 KiB. While no other client waits, one may use all
+/// slots: several clients may share its address.
 const WAITING_MAX: usize = 1024;
 /// A step that has waited for so long is refused: browsers have given up by then, or ask for the third time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -57,13 +58,13 @@ pub(super) struct Handshakes {
 
 type Waiting = Queue<Option<ClientKey>, (Rc<Slot>, Step)>;
 
-/// The thread that takes long steps.
+/// The thread that makes long steps.
 #[derive(Debug)]
 enum Helper {
     /// There was no long step yet.
     None,
     Running(Beside<Step>),
-    /// The system has no thread for it: the worker takes long steps, too.
+    /// The system has no thread for it: the worker makes long steps, too.
     Impossible,
 }
 
@@ -234,7 +235,7 @@ impl Handshakes {
         Some(Outcome::Ready(slot.id()))
     }
 
-    /// Takes a step, if there is time.
+    /// Makes a step, if there is time.
     fn next_of_worker(&mut self, ring: &Ring, now: Time) -> Option<Outcome> {
         if !self.quantum.has_time(now) {
             return None;

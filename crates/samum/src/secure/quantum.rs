@@ -24,12 +24,12 @@ impl Quantum {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// Takes note of a step that begins now, in a worker turn that began at `woke_at`.
+    /// Records a step that begins now, in a worker turn that began at `woke_at`.
     pub(super) fn note_step(&mut self, woke_at: Time, now: Time) {
         self.until.get_or_insert_with(|| now + now.since(woke_at).min(TIME_MAX));
     }
 
-    /// Returns true, and takes note of a refusal, if this turn may have another one.
+    /// Returns true, and records a refusal, if this turn may have another one.
     pub(super) fn take_refusal(&mut self) -> bool {
         let may = self.refusals < REFUSALS_MAX;
         self.refusals += usize::from(may);

@@ -34,7 +34,7 @@ struct Waiting<T> {
 }
 
 impl<K: Copy + Ord, T> Queue<K, T> {
-    /// An empty queue with so many slots, at least one.
+    /// An empty queue with this many slots, at least one.
     pub(super) const fn new(most: usize) -> Self {
         Self { lines: BTreeMap::new(), round: VecDeque::new(), len: 0, most }
     }

@@ -1,4 +1,4 @@
-//! The signals that the server takes, and their actions.
+//! The signals that the server handles, and their actions.
 
 use core::time::Duration;
 use std::sync::mpsc::SyncSender;
@@ -23,8 +23,8 @@ use logs::say::say;
 /// respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// The signals that the server takes. SIGWINCH, with which nginx ends its workers after an
-/// upgrade, is ignored as by default; so is SIGPIPE.
+/// The signals that the server handles. SIGWINCH, with which nginx ends its workers after an upgrade, is ignored as by
+/// default; so is SIGPIPE.
 pub(super) const SIGNALS: [i32; 7] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD];
 
 /// The meaning of a signal. A signal that nginx knows has the same meaning.
@@ -109,8 +109,8 @@ pub(super) fn obey_signals(
                 notify::tell("STOPPING=1");
                 wishes.reporter.fail("it was told to stop");
                 wishes.elders.stop();
-                // The names are removed before the sockets are closed, so that no successor takes
-                // the names for stale.
+                // The names are removed before the sockets are closed, so that no successor mistakes the names for
+                // stale ones.
                 let files = Arc::clone(socket_files);
                 within(REMOVE_MAX, move || files.close());
                 workers.stop();
@@ -122,7 +122,7 @@ pub(super) fn obey_signals(
     }
 }
 
-/// Has the logs reopened; `is_wanted` if there should be some.
+/// Orders the logs to be reopened; `is_wanted` if there should be some.
 fn reopen(wishes: &Wishes, is_wanted: bool) {
     // If the queue is full, the logs will be reopened soon anyway.
     let _ = wishes.reopen.try_send(is_wanted);

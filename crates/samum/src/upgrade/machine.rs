@@ -88,7 +88,7 @@ pub(super) enum Step {
 }
 
 impl State {
-    /// Takes an event, and returns the next step.
+    /// Handles an event, and returns the next step.
     pub(super) fn handle(&mut self, now: Duration, event: Event) -> Step {
         match (core::mem::take(self), event) {
             (Self::Idle, Event::Asked) => {

@@ -35,7 +35,7 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 ///
 /// # Errors
 ///
-/// `AGAIN` if the peer takes nothing; `PIPE` if the peer has gone.
+/// `AGAIN` if the peer receives nothing; `PIPE` if the peer has gone.
 pub(super) fn send(
     to: impl AsFd,
     bytes: &[u8],
@@ -50,7 +50,7 @@ pub(super) fn send(
     sendmsg(to, &[IoSlice::new(bytes)], &mut control, flags).map(|_| ())
 }
 
-/// Takes a packet that has come; `None` if the peer has gone.
+/// Receives a packet that has come; `None` if the peer has gone.
 ///
 /// # Errors
 ///

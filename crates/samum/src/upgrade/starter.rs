@@ -152,7 +152,7 @@ pub(super) fn make() -> Result<OwnedFd, String> {
 /// The line to a process.
 struct Line {
     line: OwnedFd,
-    /// Some while the process is not ready.
+    /// `Some` while the process is not ready.
     start: Option<Start>,
 }
 
@@ -195,7 +195,7 @@ fn run(first: OwnedFd, program: &Program) {
                 Err(_) => {}
             }
         }
-        // A line that `begin` has added comes behind the lines in `gone`.
+        // A line that `begin` has added comes after the lines in `gone`.
         for index in gone.into_iter().rev() {
             if lines.remove(index).start.is_some() {
                 asking = None;
@@ -285,7 +285,7 @@ fn execute(line: OwnedFd, program: &Program) {
     }
 }
 
-/// Takes a packet of a process that is being started.
+/// Handles a packet of a process that is being started.
 fn handle(line: &mut Line, bytes: &[u8], asking: &mut Option<OwnedFd>) {
     let Some(start) = &mut line.start else { return };
     if let Some(pid) = bytes.strip_prefix(PROCESS) {

@@ -54,12 +54,12 @@ pub(crate) struct Upgrader {
     state: Mutex<State>,
     /// The process that has replaced this process, until this process accepts no more.
     successor: Mutex<Option<Successor>>,
-    /// Closed when this process takes no more commands.
+    /// Closed when this process accepts no more commands.
     commands: Mutex<Option<PipeWriter>>,
 }
 
 impl Upgrader {
-    /// `commands` is closed when the process takes no more commands. If the process is about to replace another
+    /// `commands` is closed when the process accepts no more commands. If the process is about to replace another
     /// process, the caller calls [`settle`](Self::settle) after the replacement.
     pub(crate) fn new(parts: Parts, commands: PipeWriter, is_successor: bool) -> Self {
         Self {

@@ -46,7 +46,7 @@ pub(super) struct Connection<S: Session, T, A> {
     session: S,
     work: Option<Box<Work<S::Work, A>>>,
     origin: Origin,
-    /// Some exactly until plain bytes can be exchanged.
+    /// `Some` until plain bytes can be exchanged.
     opening: Option<Box<Opening>>,
     /// Bytes of the connection's own memory that the worker's budget counts, at most 4 GiB.
     counted: u32,
@@ -57,7 +57,7 @@ pub(super) struct Connection<S: Session, T, A> {
 /// The state that a connection needs until plain bytes can be exchanged.
 struct Opening {
     accepted: Time,
-    /// Some exactly while the connection may send a header of the PROXY protocol that has not come completely.
+    /// `Some` while the connection may send a header of the PROXY protocol that has not come completely.
     header: Option<proxy_protocol::Reader>,
 }
 
@@ -134,7 +134,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.session.deadline(&shell.cx)
     }
 
-    /// Takes bytes that have come from the network.
+    /// Handles bytes that have come from the network.
     pub(super) fn handle_received<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -212,7 +212,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// Takes a read that has ended, and sends its bytes at once, because others wait for the memory.
+    /// Handles a read that has ended, and sends its bytes at once, because others wait for the memory.
     pub(super) fn handle_read<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -244,7 +244,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.proceed(tools, work)
     }
 
-    /// Takes the answer that was found for one of the requests.
+    /// Handles the answer that was found for one of the requests.
     pub(super) fn handle_answer<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -259,7 +259,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// Takes an interim response to one of the requests.
+    /// Handles an interim response to one of the requests.
     pub(super) fn handle_interim<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -293,7 +293,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.take_step(tools, next)
     }
 
-    /// Takes no more requests, and closes as soon as no request is being answered.
+    /// Accepts no more requests, and closes as soon as no request is being answered.
     pub(super) fn handle_shutdown<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -338,8 +338,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.origin.listener
     }
 
-    /// Gives back the memory of what the peer does not take. Closes the connection of one that acknowledges too
-    /// slowly what others wait to get.
+    /// Gives back the memory of bytes that the peer does not receive. Closes the connection of one that acknowledges
+    /// too slowly what others wait to get.
     pub(super) fn reclaim(&mut self, cx: &mut Context) -> After {
         let is_stuck = self.work.as_mut().is_some_and(|work| work.session.reclaim(cx.now));
         if !is_stuck {
@@ -538,7 +538,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Next::TurnOver => break After::Again,
                 Next::ShutDown => {
                     self.transport.shutdown(&mut shell.ring);
-                    // The session takes no more requests, and drops the bytes that wait here.
+                    // The session accepts no more requests, and drops the bytes that wait here.
                     self.read_input(tools, &mut work);
                     break After::Keep;
                 }

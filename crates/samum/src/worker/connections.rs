@@ -87,7 +87,7 @@ impl<C> Default for Connections<C> {
 #[derive(Default)]
 pub(super) struct Idlers {
     found: VecDeque<(Time, u64)>,
-    /// Some while a look at all connections goes on.
+    /// `Some` while a look at all connections goes on.
     look: Option<Look>,
     /// The time before which another look would find nothing new.
     look_at: Time,

@@ -1,11 +1,12 @@
-//! One thread's share of the server: a loop of worker turns, each of which takes completions and lets connections act.
+//! One thread's share of the server: a loop of worker turns, each of which handles completions and lets connections
+//! act.
 //!
 //! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share only the slots for connections. The
 //! thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases that
 //! `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
 //! queue, and no event gives the connection another quantum in that turn. Each part of a worker turn has 0.4 ms; the
-//! rest of its work is done in the next turn, which does not wait. An idle connection takes its descriptor, a receive
-//! in flight and 152 bytes. With the own stack an idle connection takes 112 bytes here, 12 in a table and 148 in the
+//! rest of its work is done in the next turn, which does not wait. An idle connection needs its descriptor, a receive
+//! in flight and 152 bytes. With the own stack an idle connection needs 112 bytes here, 12 in a table and 148 in the
 //! stack.
 
 mod admission;
@@ -53,8 +54,9 @@ use trim::Trim;
 const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
 /// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
-/// in the next turn, which does not wait and first takes the events that have come. The last step of a part may exceed
-/// the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at most.
+/// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
+/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at
+/// most.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
@@ -62,11 +64,11 @@ const CLOCK_LOOK: usize = 2;
 const LINE_TURNS_MAX: usize = 64;
 /// Rounds of news in one worker turn; further news wait for the next turn, which does not sleep.
 const NEWS_ROUNDS_MAX: usize = 16;
-/// Answers, interim responses and wake-ups that are handed to connections at once. The rest waits for the next worker
-/// turn, which first takes the events that have come. Thousands of requests can wait for one file, or for a device that
-/// does not answer.
+/// Answers, interim responses and wake-ups that are handed to connections in one worker turn. The rest waits for the
+/// next worker turn, which first handles the events that have come. Thousands of requests can wait for one file, or for
+/// a device that does not answer.
 const DELIVERIES_MAX: usize = 128;
-/// Connections that get another quantum in one worker turn. The next turn does not wait, and first takes the events
+/// Connections that get another quantum in one worker turn. The next turn does not wait, and first handles the events
 /// that have come, such as the state of a file that a new client waits for. Thousands of connections can have more to
 /// do for seconds.
 const AGAIN_MAX: usize = 64;
@@ -97,7 +99,7 @@ pub struct Worker<S: Session = Http, N: Network = Listeners, H: Handler = Router
     again: VecDeque<u64>,
     /// True if the handler may have more for connections.
     has_news: bool,
-    /// Some once [`shut_down`](Self::shut_down) was called.
+    /// `Some` once [`shut_down`](Self::shut_down) was called.
     shutdown: Option<Shutdown>,
     completions: Vec<Completion>,
     /// Entries of the wheel whose ticks have come and that were not looked at yet.

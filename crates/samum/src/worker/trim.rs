@@ -24,7 +24,7 @@ pub(super) struct Trim {
 }
 
 impl Trim {
-    /// Takes note that a connection is closed while `held` bytes are held.
+    /// Records that a connection is closed while `held` bytes are held.
     pub(super) fn handle_close(&mut self, held: u64, now: Time) {
         self.peak = self.peak.max(held);
         if self.peak >= FREED_MIN {

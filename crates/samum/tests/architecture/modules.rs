@@ -261,7 +261,7 @@ impl File {
     }
 
     /// Reads one tree of a `use` declaration: `a::b`, `a::{b, c as d}`, `a::*`. Returns the index
-    /// behind it.
+    /// after it.
     fn read_use(
         &mut self,
         tokens: &[Token],
@@ -317,7 +317,7 @@ fn is_for_tests(tokens: &[Token]) -> bool {
     words.starts_with(&["#", "[", "cfg"]) && words.contains(&"test") && !words.contains(&"not")
 }
 
-/// The index behind the item that begins at `start` with its attributes.
+/// The index after the item that begins at `start` with its attributes.
 fn end_of_item(tokens: &[Token], start: usize) -> usize {
     let (mut depth, mut at) = (0_usize, start);
     while at < tokens.len() {

@@ -42,7 +42,7 @@ pub(super) fn sites() -> Vec<Site> {
     // The answer is known without the body, so that is not invited.
     let expects = ["Content-Length: 3", "Content-Length: 99999999", "Transfer-Encoding: chunked"]
         .map(|framing| {
-            // Behind another request, whose response comes first.
+            // After another request, whose response comes first.
             let put = request(&format!("PUT /a.txt\n{framing}\nExpect: 100-continue"));
             Case::new("a body that waits for 100 Continue is not invited")
                 .send(request("GET /a.txt") + &put, [hello(), close(refused())])

@@ -109,7 +109,7 @@ impl Site {
 pub(crate) struct Case {
     pub(crate) name: String,
     steps: Vec<Step>,
-    /// The client ends its side behind the last step's bytes.
+    /// The client ends its side after the last step's bytes.
     shuts_down: bool,
     /// The server closes the connection after the last response, though the client has not ended its side.
     closes: bool,
@@ -158,7 +158,7 @@ impl Case {
         self.send(request(head), [expected])
     }
 
-    /// Sends these bytes, and reads so many responses.
+    /// Sends these bytes, and reads this many responses.
     fn send(
         mut self,
         bytes: impl Into<Vec<u8>>,
@@ -225,7 +225,7 @@ pub(crate) trait Conversation {
     /// The next response; without a body if it answers a HEAD request, whatever its fields say.
     fn receive(&mut self, is_for_head: bool) -> Result<Response, String>;
 
-    /// The number of bytes behind the last response, up to the end of the connection.
+    /// The number of bytes after the last response, up to the end of the connection.
     fn rest(&mut self) -> Result<usize, String>;
 }
 

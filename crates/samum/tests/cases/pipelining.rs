@@ -1,4 +1,4 @@
-//! Many requests at once, answered in order (RFC 9112 §9.3.2).
+//! Many requests in one piece, answered in order (RFC 9112 §9.3.2).
 
 use testkit::Content;
 

@@ -229,7 +229,7 @@ fn a_program_cannot_escape_its_end_or_keep_its_place() {
     on_both_drivers_at_once(|driver| {
         let tree = tree();
         let fugitives = fugitives(&tree);
-        // It ends when as many as there are places run at once.
+        // It ends when as many as there are places run at the same time.
         let meet = format!(
             "touch {0}/$$.here; {HEAD}; until [ $(ls {0}/*.here | wc -l) -ge 6 ]; do sleep 0.1; done; echo met",
             tree.path().display()

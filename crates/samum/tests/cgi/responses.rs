@@ -32,7 +32,7 @@ fn a_program_decides_about_status_fields_and_content() {
             ("Location:+http://a.example/\\n\\nlost", 302, ""),
             ("Status:+301\\nLocation:+/b\\nContent-Type:a/b\\n\\nthere", 301, "there"),
         ] {
-            // Each on the same connection, with another request behind it.
+            // Each on the same connection, with another request after it.
             let mut client = stage.connect();
             client
                 .send(request(&format!("GET /tool/out?{output}")) + &request("GET /a.txt"))

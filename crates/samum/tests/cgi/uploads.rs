@@ -17,7 +17,7 @@ use crate::common::{SAMUM, SOON, connect_from, wait_until};
 const MIB: usize = 1024 * 1024;
 const CHUNKED: &str = "POST /cat\nTransfer-Encoding: chunked";
 
-/// A server whose program sends each body back, behind its length.
+/// A server whose program sends each body back, after its length.
 struct Stage {
     server: Server,
     tree: Tree,
@@ -121,12 +121,12 @@ fn a_long_body_in_chunks_waits_in_a_file_and_reaches_the_program_with_its_length
             client.send("0\r\nX-Sum: 1\r\n\r\n").unwrap();
             assert_echo(&mut client, &body);
             assert_eq!(stage.count("begun"), at as u64);
-            // Another request behind it, on the same connection.
+            // Another request after it, on the same connection.
             client.send(request(CHUNKED) + "5\r\nhello\r\n0\r\n\r\n").unwrap();
             assert_echo(&mut client, b"hello");
         }
         assert!(wait_until(SOON, || stage.files_in(dir.path()) == 0), "a file is left");
-        // Pipelined, all at once.
+        // Pipelined, all in one piece.
         let body = bytes(7, 3 * MIB);
         let one = [request(CHUNKED).as_bytes(), &chunks(&body, 65_536), b"0\r\n\r\n"].concat();
         let mut client = stage.connect();
@@ -225,7 +225,7 @@ fn the_client_that_has_most_gives_way_when_all_files_are_full() {
     });
 }
 
-/// Uploads of many clients at once, each of nearly as much as fits into memory, and one that is slow.
+/// Uploads of many clients at the same time, each of nearly as much as fits into memory, and one that is slow.
 #[test]
 fn an_honest_slow_upload_gets_through_while_others_fill_the_memory() {
     on_both_drivers_at_once(|driver| {

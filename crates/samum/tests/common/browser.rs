@@ -160,7 +160,7 @@ impl Drop for Browser {
     }
 }
 
-/// The address at which the browser takes commands, as it says. The rest that it says is read, so that it goes on.
+/// The address at which the browser receives commands, as it says. The rest that it says is read, so that it goes on.
 fn address_of(stderr: ChildStderr) -> SocketAddr {
     let mut lines = BufReader::new(stderr).lines();
     let address = loop {

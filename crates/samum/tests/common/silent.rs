@@ -13,7 +13,7 @@ use testkit::{Address, Server};
 /// Bytes of a content of the server.
 pub(crate) const LONG: usize = 500_000;
 
-/// A client that takes almost nothing: its kernel buffers only a few kilobytes.
+/// A client that receives almost nothing: its kernel buffers only a few kilobytes.
 pub(crate) fn silent(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let socket = TcpStream::connect(address).unwrap();

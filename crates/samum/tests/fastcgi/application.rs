@@ -20,7 +20,7 @@ pub(crate) enum Act {
     Wait(Vec<u8>),
     /// Read the beginning of a request, up to that of its content, send these bytes, and wait as well.
     Early(Vec<u8>),
-    /// Read a request, send each of these half a second behind the one before, and wait as well.
+    /// Read a request, send each of these half a second after the one before, and wait as well.
     Drip(Vec<Vec<u8>>),
     /// Answer this number of requests with these bytes each, and close it.
     Keep(usize, Vec<u8>),
@@ -39,7 +39,7 @@ pub(crate) enum Act {
 pub(crate) enum Seen {
     /// A request: its variables, as they were sent, and its content.
     Request(Vec<u8>, Vec<u8>),
-    /// What came behind the last request, up to the end.
+    /// What came after the last request, up to the end.
     Rest(Vec<u8>),
 }
 

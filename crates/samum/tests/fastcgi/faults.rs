@@ -448,7 +448,7 @@ fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
 /// It is found before the connection is kept.
 #[test]
 fn what_is_behind_a_response_is_not_for_the_next_request() {
-    // As much as is received at once: what follows is in the socket when the end is understood.
+    // As much as is received in one step: what follows is in the socket when the end is understood.
     const RECEIVED: usize = 20 * 1024;
     on_both_drivers(|driver| {
         let tree = scripts();
@@ -544,7 +544,7 @@ fn a_post_is_not_sent_twice() {
 fn a_client_that_leaves_ends_the_request() {
     on_both_drivers(|driver| {
         let tree = scripts();
-        // More than the client takes: it has not only ended its side.
+        // More than the client receives: it has not only ended its side.
         let content = output(&"x".repeat(60_000)).repeat(10);
         let act = Act::Wait([output("Content-Type: a/b\r\n\r\n"), content].concat());
         let seen = application(&tree.path().join("php.sock"), vec![act]);
@@ -561,7 +561,7 @@ fn a_client_that_leaves_ends_the_request() {
     });
 }
 
-/// The end has to be received though nobody waits for it. (The content of a response behind another one stays at the
+/// The end has to be received though nobody waits for it. (The content of a response after another one stays at the
 /// application, which is told when the client leaves.)
 #[test]
 fn a_connection_is_kept_for_others_if_a_client_leaves_before_the_end() {
@@ -576,7 +576,7 @@ fn a_connection_is_kept_for_others_if_a_client_leaves_before_the_end() {
         client.send(request("GET /index.php")).unwrap();
         client.read_exactly(20).unwrap();
         assert!(matches!(seen.recv_timeout(SOON), Ok(Seen::Request(..))));
-        // Behind the content, and before the end.
+        // After the content, and before the end.
         std::thread::sleep(Duration::from_millis(750));
         drop(client);
         // The connection is free once its response has ended; the server ends when all are.
@@ -701,7 +701,7 @@ fn another_server_is_asked_if_one_has_too_much_to_do() {
     });
 }
 
-/// Its records are longer than it is, and a TCP socket takes all of them at once.
+/// Its records are longer than it is, and a TCP socket accepts all of them in one call.
 #[test]
 fn the_longest_body_that_is_collected_leaves_at_once() {
     on_both_drivers(|driver| {

@@ -13,7 +13,7 @@ use crate::fastcgi::stage::{serve, tree};
 
 const MIB: usize = 1024 * 1024;
 const CHUNKED: &str = "POST /index.php\nTransfer-Encoding: chunked";
-/// Uploads beside the slow one, each of nearly as much as fits into memory.
+/// Uploads at the same time as the slow one, each of nearly as much as fits into memory.
 const OTHERS: u8 = 60;
 
 /// A body in chunks of this size, without its end.

@@ -1,4 +1,4 @@
-//! The attacks of slowhttptest, beside the requests of another client, with limits.
+//! The attacks of slowhttptest during the requests of another client, with limits.
 
 use core::time::Duration;
 use std::process::{Child, Command, Stdio};

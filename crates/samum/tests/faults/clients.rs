@@ -150,7 +150,7 @@ fn a_client_that_pipelines_without_a_pause_is_never_timed_out() {
 fn download(server: &Server) -> TcpStream {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     let mut stream = TcpStream::connect(address).unwrap();
-    // With the default window the kernel would take megabytes at once, and then nothing for long.
+    // With the default window the kernel would take megabytes in one step, and then nothing for long.
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 * 1024).unwrap();
     std::io::Write::write_all(&mut stream, request("GET /big.bin\nConnection: close").as_bytes())
         .unwrap();
@@ -241,7 +241,7 @@ fn a_thousand_clients_that_vanish_leave_nothing_behind() {
     });
 }
 
-/// Opens a connection that is being answered as long as the client takes nothing.
+/// Opens a connection that is being answered as long as the client receives nothing.
 fn busy(server: &Server) -> TcpStream {
     let mut stream = download(server);
     stream.read_exact(&mut [0; 1000]).unwrap();

@@ -100,7 +100,7 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
         let slow = or_skip!(slow.mount());
         slow.fail_reads_from("bad.bin", 1 << 20);
         slow.fail_reads("small.txt");
-        // FUSE cannot read past the page cache.
+        // FUSE cannot bypass the page cache.
         let never = serve(driver, slow.path(), &["--cache", "never"]);
         assert_eq!(ask(&never, "GET /small.txt").status, 500, "it is read before its head");
         let server = serve(driver, slow.path(), &[]);

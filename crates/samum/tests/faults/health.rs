@@ -41,7 +41,7 @@ fn a_server_is_healthy_until_it_shuts_down() {
         for _ in 0..3 {
             assert_eq!(health(&control), healthy);
         }
-        // Its client takes nothing, so the shutdown waits for it.
+        // Its client receives nothing, so the shutdown waits for it.
         let mut client = connect(&server);
         client.send(request("GET /big.bin")).unwrap();
         client.head().unwrap();
@@ -125,7 +125,7 @@ fn a_server_with_a_worker_that_does_not_turn_is_not_healthy() {
         let tree = Tree::new().file("a.txt", "hello");
         let (server, control) = serve(driver, &tree);
         let frozen = or_skip!(Frozen::worker(&server, 1));
-        // So many connections that this worker gets one, and begins its next system call.
+        // There are enough connections that this worker gets one, and begins its next system call.
         let clients: Vec<_> = (0..64)
             .map(|_| {
                 let mut client = connect(&server);

@@ -15,7 +15,7 @@ use crate::common::{
 
 const MIB: u64 = 1 << 20;
 
-/// More bytes than the kernel buffers for a client that takes nothing, so that later responses wait.
+/// More bytes than the kernel buffers for a client that receives nothing, so that later responses wait.
 fn big() -> Content {
     Content::pseudo_random(1, 20 << 20)
 }
@@ -80,7 +80,7 @@ fn three_hundred_clients_that_take_nothing_hold_at_most_64_mib() {
     });
 }
 
-/// Asserts that the server holds at most `most` bytes for each client that sends `requests` behind a
+/// Asserts that the server holds at most `most` bytes for each client that sends `requests` after a
 /// download.
 #[track_caller]
 fn assert_held_for_each(options: &[&str], what: &str, requests: &str, most: u64) {
@@ -186,7 +186,7 @@ fn a_file_of_eight_exbibytes_fails_only_its_request() {
 const BUFFER: u64 = 64 * 1024;
 
 /// A request is charged for its response before that comes: what waits of all the responses that clients ask for and do not
-/// take is a buffer for each connection, and little for each other request that was begun. A client that takes its
+/// take is a buffer for each connection, and little for each other request that was begun. A client that receives its
 /// responses gets each of them meanwhile, and the memory is free again afterwards.
 #[test]
 fn requests_that_are_sent_ahead_to_a_server_hold_little_more_than_one_buffer() {

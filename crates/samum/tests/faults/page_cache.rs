@@ -15,7 +15,7 @@ use crate::common::{SOON, ask, cached_pages, command, on_both_drivers, serve, te
 
 const BYTES: u64 = 8 << 20;
 const PAGES: u64 = BYTES / 4096;
-/// Bytes that are read at once. Others have brought the second half of each.
+/// Bytes that are read in one step. Others have brought the second half of each.
 const BLOCK: u64 = 256 * 1024;
 
 /// A file on a disk.
@@ -42,12 +42,12 @@ impl Site {
         cached_pages(&self.file(), BYTES).unwrap()
     }
 
-    /// Has nothing of the file cached.
+    /// Leaves nothing of the file in the page cache.
     fn evict(&self) {
         self.tree.evict("lower/large.bin");
     }
 
-    /// Has every other part of the file cached.
+    /// Leaves every other part of the file in the page cache.
     fn bring(&self) {
         self.evict();
         let file = File::open(self.file()).unwrap();
@@ -131,7 +131,7 @@ fn a_tag_of_contents_drops_no_pages_of_others() {
     });
 }
 
-/// A film with an index of so many bytes behind 4 MiB of media.
+/// A film with an index of this many bytes after 4 MiB of media.
 fn film(index_bytes: usize) -> Vec<u8> {
     let boxed = |kind: &[u8; 4], body: &[u8]| {
         let size = u32::try_from(8 + body.len()).unwrap();

@@ -147,7 +147,7 @@ fn a_flood_of_missing_files_has_few_lines_and_keeps_no_other_line_out() {
         let line = "403 for GET test/private/a: `allow`";
         assert!(server.wait_for_stderr(line, SOON).is_some(), "{:?}", server.stderr());
         let lines = server.stderr().iter().filter(|line| line.contains("no such file")).count();
-        // Ten at once, and one a second while the machine is slow.
+        // Ten without a pause, and one a second while the machine is slow.
         assert!((10..100).contains(&lines), "{lines}");
         let wait = || {
             crate::common::ask_on(&mut client, "GET /missing");
@@ -174,7 +174,7 @@ fn what_clients_send_cannot_forge_a_line_about_a_reason() {
         assert!(!body.contains("<script>") && !body.contains("forged"), "{body}");
         let line = "404 for GET test/%0asamum:%20forged%1b[2J\"<script>: no such file";
         assert!(server.wait_for_stderr(line, SOON).is_some(), "{:?}", server.stderr());
-        // A byte that is no character, and a character that turns the text behind it.
+        // A byte that is no character, and a character that turns the text after it.
         let mut client = crate::common::connect(&server);
         client.send(b"GET /\xff\xe2\x80\xae HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
         assert_eq!(client.response().unwrap().status, 404);

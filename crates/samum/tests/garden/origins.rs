@@ -295,7 +295,7 @@ fn on_a_port(tree: Tree, command: impl Fn(u16, &Tree) -> Command) -> Result<Orig
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         let mut child = tether(command).spawn().expect("the server runs");
         let began = Instant::now();
-        // It ends at once if another process has taken the port.
+        // It ends immediately if another process has taken the port.
         while child.try_wait().expect("a child").is_none() && began.elapsed() < LIMIT {
             if TcpStream::connect(address).is_ok() {
                 let process = Process::Child(child);

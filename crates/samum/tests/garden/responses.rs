@@ -1,4 +1,4 @@
-//! Responses through samum, beside the same responses without it.
+//! Responses through samum, compared with the same responses without it.
 
 use testkit::{Client, Framing, Response, Tree, or_skip, request};
 

@@ -8,7 +8,7 @@ use testkit::{Image, Skip, Subvolumes, Tree, or_skip};
 
 use crate::common::{SOON, ask, on_both_drivers, serve, wait_until};
 
-/// An image whose file `a` has so many of these bytes.
+/// An image whose file `a` has this many of these bytes.
 fn image(byte: u8, len: usize) -> Result<Image, Skip> {
     Image::new(|files| fs::write(files.join("a"), vec![byte; len]).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Requests for more files at once than the limit of descriptors allows.
+//! Requests for more files at the same time than the limit of descriptors allows.
 
 use std::fs::File;
 use std::process::Command;
@@ -8,7 +8,7 @@ use testkit::{Server, Tree};
 
 use crate::common::{SAMUM, connect, descriptors, on_both_drivers, request, text};
 
-/// The number of connections, and of different files that each requests at once.
+/// The number of connections, and of different files that each requests at the same time.
 const CONNECTIONS: usize = 20;
 const FILES: usize = 64;
 

@@ -27,13 +27,13 @@ fn tls_is_answered_by_an_alert_and_the_operator_is_told_once() {
         }
         let line = server.wait_for_stderr("speaks TLS", SOON).expect("a line");
         assert!(line.contains("http://") && line.contains("tls = true"), "{line}");
-        // The first byte is enough, and what comes behind it does not reset the connection.
+        // The first byte is enough, and what comes after it does not reset the connection.
         let mut client = connect(&server);
         client.send(&hello()[..1]).unwrap();
         let alert = client.read_exactly(ALERT.len()).unwrap();
         client.send(&hello()[1..]).unwrap();
         assert_eq!((&alert[..], &client.read_to_end().unwrap()[..]), (ALERT, &b""[..]));
-        // Behind a request it is a request that cannot be understood.
+        // After a request it is a request that cannot be understood.
         let mut client = connect(&server);
         client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         assert_eq!(client.response().unwrap().status, 200);

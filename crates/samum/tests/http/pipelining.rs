@@ -1,4 +1,4 @@
-//! Many requests of clients that take the responses late, or never.
+//! Many requests of clients that receive the responses late, or never.
 
 use core::time::Duration;
 use std::io::{self, ErrorKind, Write as _};

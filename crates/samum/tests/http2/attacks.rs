@@ -22,7 +22,7 @@ const CONNECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// The same with 32 contents of upstreams. Each has a piece of up to 20 KiB that came with its head, and its exchange.
 const UPSTREAMS_BYTES_MAX: u64 = 2 * CONNECTION_BYTES_MAX;
 /// The same with files that a disk has to bring, with the threads that read them, and with parts of buffers that were used one
-/// after the other. A device may have 32 reads of 256 KiB at once.
+/// after the other. A device may have 32 reads of 256 KiB at the same time.
 const COLD_BYTES_MAX: u64 = 4 * CONNECTION_BYTES_MAX;
 
 fn stage(driver: &str, tree: &Tree) -> Server {
@@ -211,7 +211,7 @@ fn streams_that_the_client_makes_the_server_reset_count_as_resets() {
         let announced = block(announced);
         let most = (u32::MAX >> 1).to_be_bytes();
         let malformed = block(pseudo("GET", "no path"));
-        // The head, its flags, and a frame behind it.
+        // The head, its flags, and a frame after it.
         type Frame<'a> = (u8, u8, &'a [u8]);
         let attacks: [(&[u8], u8, Option<Frame<'_>>); 8] = [
             (&get, END_STREAM, Some((kind::WINDOW_UPDATE, 0, &[0; 4]))),
@@ -246,7 +246,7 @@ fn streams_that_the_client_makes_the_server_reset_count_as_resets() {
     });
 }
 
-/// Streams that come behind the end of a connection are dropped, and not for ever.
+/// Streams that come after the end of a connection are dropped, and not for ever.
 #[test]
 fn streams_behind_the_end_of_a_connection_are_counted() {
     on_both_drivers(|driver| {
@@ -278,7 +278,7 @@ fn streams_behind_the_end_of_a_connection_are_counted() {
     });
 }
 
-/// A client that takes no bytes gets no more answers to its frames than the limit.
+/// A client that receives no bytes gets no more answers to its frames than the limit.
 #[test]
 fn answers_that_nobody_reads_end_the_connection() {
     let tree = tree();
@@ -372,7 +372,7 @@ fn connections_that_are_read_too_slowly_are_closed() {
     });
 }
 
-/// Each stream has a least rate of its own: a client that takes one stream fast cannot keep the others open for ever by a
+/// Each stream has a least rate of its own: a client that receives one stream fast cannot keep the others open for ever by a
 /// byte now and then.
 #[test]
 fn streams_that_are_read_too_slowly_are_reset_beside_a_fast_one() {

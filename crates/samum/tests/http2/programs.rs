@@ -26,7 +26,7 @@ fn tree() -> Tree {
         .file("1m", Content::pseudo_random(3, 1 << 20))
 }
 
-/// Runs a program, and returns what it says; None if it is not installed.
+/// Runs a program, and returns what it says; `None` if it is not installed.
 fn run(program: &str, arguments: &[&str]) -> Option<(bool, String)> {
     match Command::new(program).args(arguments).output() {
         Ok(output) => {
@@ -241,7 +241,8 @@ fn client(name: &str) -> String {
     format!("{}/tests/http2/clients/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Lets a client that others wrote get many files at once, upload, cancel, and get long files; plain and over TLS.
+/// Lets a client that others wrote get many files at the same time, upload, cancel, and get long files; plain and over
+/// TLS.
 fn serve_client(command: impl Fn() -> Command) {
     let certified = Certified::new();
     let mut tree = Tree::new().directory("cgi").directory("trust");

@@ -21,7 +21,7 @@ struct Recorder {
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-/// A whole request: the lines of its head, its body, and the lines behind a body in chunks.
+/// A whole request: the lines of its head, its body, and the lines after a body in chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Request {
     lines: Vec<String>,
@@ -191,7 +191,7 @@ fn malformed() -> Vec<Fields<'static>> {
         (":", "1"),
     ] {
         all.push(with(name, value));
-        // One that comes behind a field.
+        // One that comes after a field.
         let mut fields = pseudo("GET", "/a");
         fields.retain(|(it, _)| *it != name);
         fields.extend([("x-a", "1"), (name, value)]);

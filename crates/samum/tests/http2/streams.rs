@@ -1,4 +1,4 @@
-//! Streams beside each other: their order, their ends, their lines in the log.
+//! Streams at the same time: their order, their ends, their lines in the log.
 
 use core::time::Duration;
 use std::fs;

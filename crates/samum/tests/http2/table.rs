@@ -16,7 +16,7 @@ use crate::http::table::{evict, make};
 
 /// Fewer cases than these would mean that the table is no longer translated.
 const CASES_MIN: usize = 200;
-/// Streams that a server lets a client open at once.
+/// Streams that a server lets a client have open at the same time.
 const STREAMS_MAX: usize = 100;
 
 #[test]
@@ -259,7 +259,7 @@ fn parse(mut bytes: &[u8]) -> Option<Vec<Request>> {
     Some(requests)
 }
 
-/// The content of a body in chunks without extensions and trailers, and the bytes behind it.
+/// The content of a body in chunks without extensions and trailers, and the bytes after it.
 fn chunks(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut body = Vec::new();
     loop {

@@ -137,7 +137,7 @@ fn open(client: &mut Http2, origin: &Origin) -> (u32, Link) {
     (stream, link)
 }
 
-/// Takes frames until so many bytes have come through a tunnel.
+/// Receives frames until this many bytes have come through a tunnel.
 fn body_of(client: &mut Http2, stream: u32, count: usize) -> Vec<u8> {
     while client.so_far(stream).body.len() < count {
         client.take_frame().unwrap();
@@ -217,7 +217,7 @@ fn rfc8441_5_bytes_pass_both_ways_to_a_server_of_http1() {
         }
         client.upload_part(stream, b"and late").unwrap();
         assert_eq!(link.take(14), b"early and late");
-        // Other requests go on beside it, and so do other tunnels.
+        // Other requests go on at the same time, and so do other tunnels.
         assert_eq!(client.ask("/files/a.txt").unwrap().body, b"a file");
         let (second, mut other) = open(&mut client, &origin);
         other.give(b"second");
@@ -234,7 +234,7 @@ fn rfc8441_5_bytes_pass_both_ways_to_a_server_of_http1() {
             let got = body_of(&mut client, stream, 5 + bytes.len());
             assert!(got[5..] == bytes);
         });
-        // The end of one direction is that of the connection behind.
+        // The end of one direction is that of the connection after.
         client.frame(kind::DATA, END_STREAM, stream, b"bye").unwrap();
         assert_eq!(link.take(3), b"bye");
         assert_eq!(link.0.read(&mut [0]).unwrap(), 0);
@@ -357,7 +357,7 @@ fn tunnels_have_deadlines_and_limits() {
         assert_eq!(body_of(&mut client, silent, 10), b"still here");
         client.frame(kind::DATA, 0, silent, b"so am I").unwrap();
         assert_eq!(link.take(7), b"so am I");
-        // A client that takes nothing is not waited for.
+        // A client that receives nothing is not waited for.
         client.keep_windows();
         link.give(&[0; 200_000]);
         // It is the only stream, so the connection ends with it.

@@ -248,7 +248,7 @@ fn an_upload_that_stalls_ends_alone() {
     });
 }
 
-/// The rest of a body behind its response is taken as with HTTP/1.1, up to a limit, and then the client is told.
+/// The rest of a body after its response is taken as with HTTP/1.1, up to a limit, and then the client is told.
 #[test]
 fn the_rest_of_a_body_behind_its_response_is_taken_up_to_a_limit() {
     on_both_drivers(|driver| {

@@ -53,7 +53,7 @@ fn holes_are_filled_in_order() {
             let response = stage.ask("GET /page.html");
             assert!(response.status == 200 && response.body == expected);
         }
-        // Several on one connection, at once.
+        // Several on one connection, at the same time.
         let mut client = stage.connect();
         client.send(request("GET /page.html").repeat(4)).unwrap();
         for _ in 0..4 {
@@ -182,7 +182,7 @@ fn a_program_that_dies_in_a_page_cuts_it() {
     });
 }
 
-/// Holes of the pages of one response that are open at once.
+/// Holes of the pages of one response that are open at the same time.
 const OPEN_MAX: u64 = 32;
 
 #[test]

@@ -19,7 +19,7 @@ use crate::net::{Frames, Net, V4};
 use crate::{connect, path};
 
 const DOWNLOAD_BYTES: u64 = 32 * 1024 * 1024;
-/// Bytes that a client takes at once.
+/// Bytes that a client receives in one call.
 const PART_BYTES: usize = 64 * 1024;
 const DOWNLOADS: u64 = 10;
 const OWN: u16 = 80;
@@ -145,7 +145,7 @@ fn a_median_meets_its_bar_or_misses_it() {
 }
 
 /// The seconds of the own stack and of the kernel's for each seed. A path that loses much keeps no processor busy, so
-/// all of its pairs run at once.
+/// all of its pairs run at the same time.
 fn seconds(tree: &Tree, loss: f64) -> Vec<[f64; 2]> {
     let one = |seed: u64| {
         let pair = Pair::new(tree, loss, seed);

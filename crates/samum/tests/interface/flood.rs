@@ -201,7 +201,7 @@ fn pin(thread: Option<Pid>, cpu: usize) {
     sched_setaffinity(thread, &set).expect("there are two CPUs");
 }
 
-/// Has this thread run whenever it wants to (chrt(1)), so that the flood keeps its time beside the clients.
+/// Lets this thread run whenever it wants to (chrt(1)), so that the flood keeps its time next to the clients.
 fn hurry(on: bool) {
     let thread = gettid().as_raw_nonzero().to_string();
     let policy = if on { ["-f", "-p", "1"] } else { ["-o", "-p", "0"] };

@@ -25,7 +25,8 @@ const LOSSES: [f64; 6] = [0.0, 0.000_1, 0.001, 0.01, 0.02, 0.05];
 const RTTS_MS: [u64; 5] = [1, 10, 20, 50, 200];
 const SEEDS: usize = 5;
 
-/// Slow downloads keep no processor busy: so many at once. Of the others, which use most of the rate, so many.
+/// Slow downloads keep no processor busy: this many at the same time. Of the others, which use most of the rate, this
+/// many.
 const SLOW_AT_ONCE: usize = 20;
 const FAST_AT_ONCE: usize = 2;
 
@@ -79,7 +80,7 @@ fn download(congestion: &str, loss: f64, rtt: Duration, seed: u64) -> f64 {
 /// A download, by its places in the lists, and its seed.
 type Run = (usize, usize, u64);
 
-/// The speeds of these downloads, so many at once.
+/// The speeds of these downloads, this many at the same time.
 fn speeds(congestion: &str, mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64)> {
     runs.reverse();
     let (runs, speeds) = (Mutex::new(runs), Mutex::new(vec![]));
@@ -122,7 +123,7 @@ fn write(congestion: &str, name: &str, file: &str) {
     let is_slow =
         |run: &Run| congestion == "cubic" && LOSSES[run.0] >= 0.01 && RTTS_MS[run.1] >= 10;
     let mut slow: Vec<_> = all().filter(is_slow).collect();
-    // The slowest first, so that the others run beside them.
+    // The slowest first, so that the others run at the same time.
     slow.sort_by_key(|(loss, rtt, _)| core::cmp::Reverse((*rtt, *loss)));
     let mut measured = speeds(congestion, slow, SLOW_AT_ONCE);
     measured.extend(speeds(congestion, all().filter(|run| !is_slow(run)).collect(), FAST_AT_ONCE));

@@ -91,7 +91,7 @@ fn responses_are_those_of_any_server() {
                 assert_eq!(part.body, content(5).read(1000, 2000));
                 client.send(request("GET /none")).unwrap();
                 assert_eq!(client.response().unwrap().status, 404);
-                // Many requests at once, the last one closes.
+                // Many requests together, the last one closes.
                 let mut all = request("GET /f2").repeat(50);
                 all += &request("GET /f4\nConnection: close");
                 client.send(all).unwrap();
@@ -201,7 +201,7 @@ fn after_a_kill_connections_are_refused_and_others_go_on() {
 /// Clock ticks of processor time that a process has used.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // Behind the name, which is in parentheses: state is the 1st field, utime and stime the 12th and 13th.
+    // After the name, which is in parentheses: state is the 1st field, utime and stime the 12th and 13th.
     let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

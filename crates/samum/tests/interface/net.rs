@@ -51,7 +51,7 @@ impl Net {
         })
     }
 
-    /// The same with so many queues at each end. The kernel chooses one by the connection.
+    /// The same with this many queues at each end. The kernel chooses one by the connection.
     pub(crate) fn with_queues(frames: Frames, queues: u32) -> Result<Self, String> {
         let queues = format!("numtxqueues {queues} numrxqueues {queues}");
         Self::with(frames, |net, server_end| {
@@ -180,14 +180,14 @@ impl Net {
         tap
     }
 
-    /// Has the kernel handle what reaches the server and the client on one CPU each
+    /// Makes the kernel handle what reaches the server and the client on one CPU each
     /// (Documentation/networking/scaling.rst of Linux, RPS), and without a firewall in the client's switch.
     pub(crate) fn steer(&self, server_cpu: usize, client_cpu: usize) {
         let steer = |interface, cpu: usize| {
             let cpus = 1 << cpu;
             format!("echo {cpus:x} >/sys/class/net/{interface}/queues/rx-0/rps_cpus")
         };
-        // The directory is there exactly if the module `br_netfilter` is.
+        // The directory exists if, and only if, the module `br_netfilter` is loaded.
         let pass = "for file in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $file ] || echo 0 >$file; done";
         for (mut shell, script) in [
             (self.at_server("sh"), steer("eth1", server_cpu)),

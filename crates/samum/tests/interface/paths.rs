@@ -18,7 +18,7 @@ use crate::{addresses, connect, path};
 
 pub(crate) const SEED: u64 = 1;
 
-/// Bytes that a client checks at once.
+/// Bytes that a client checks in one step.
 const PART_BYTES: usize = 64 * 1024;
 
 /// The same to the server and back: 2 % of the frames are lost.
@@ -40,7 +40,7 @@ pub(crate) const LOSSY: Conditions = Conditions {
     strips: 0,
 };
 
-/// Downloads `/f` on so many connections at once, and checks each byte.
+/// Downloads `/f` on this many connections at the same time, and checks each byte.
 fn download(net: &Net, clients: usize, file: &[u8]) {
     assert_eq!(download_unless_reset(net, clients, file), 0, "connections were reset");
 }
@@ -103,8 +103,8 @@ fn a_thousand_downloads_over_a_path_that_loses_two_percent() {
     }
 }
 
-/// A path of its own for each algorithm, both at once, so that a busy machine slows both down. How fast each is, is in
-/// netstack's table `throughput.txt`.
+/// A path of its own for each algorithm, both at the same time, so that a busy machine slows both down. How fast each
+/// is, is in netstack's table `throughput.txt`.
 #[test]
 fn bbr_is_faster_than_cubic_where_losses_are_of_chance() {
     let file = Content::pseudo_random(7, 8 * 1024 * 1024);

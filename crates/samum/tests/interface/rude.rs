@@ -24,7 +24,7 @@ use crate::{
 const LARGE: usize = 5;
 const ASKED: &str = "GET /f5\nConnection: close";
 
-/// Connects with a receive buffer of so many bytes, or the least that the kernel gives.
+/// Connects with a receive buffer of this many bytes, or the least that the kernel gives.
 pub(crate) fn connect_small(bytes: usize) -> TcpStream {
     // A server that another test starts at this moment must not inherit it: it would keep the connection open.
     let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
@@ -143,7 +143,8 @@ fn clients_that_reset_in_the_midst_of_a_download_leave_nothing_behind() {
         for round in 2..=5 {
             let (memory, resets) = reset_all();
             assert_eq!(resets, round * CLIENTS);
-            // The places for data in flight are kept, as many as were in use at once; they have half a KiB each.
+            // The places for data in flight are kept, as many as were in use at the same time; they have half a KiB
+            // each.
             assert!(memory <= first + CLIENTS, "{first} KiB, after {round} rounds {memory} KiB");
         }
     });
@@ -171,7 +172,7 @@ fn a_client_with_the_smallest_window_gets_every_byte() {
     });
 }
 
-/// All at once: what one of them leaves must not harm another.
+/// All at the same time: the effects of one must not harm another.
 #[test]
 fn slow_and_rude_clients_over_a_path_that_loses_frames_get_every_byte_and_leave_nothing_behind() {
     const ROUNDS: usize = 3;
@@ -234,7 +235,7 @@ fn slow_and_rude_clients_over_a_path_that_loses_frames_get_every_byte_and_leave_
     }
 }
 
-/// Downloads over a path on several connections at once, and returns the frames to the client that it dropped
+/// Downloads over a path on several connections at the same time, and returns the frames to the client that it dropped
 /// because its queue was full.
 fn download(conditions: Conditions, frames: Frames) -> Result<u64, String> {
     let tree = site();

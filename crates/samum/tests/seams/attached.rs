@@ -64,7 +64,7 @@ struct Copy {
 /// Gives a response to its client, and makes a copy.
 #[derive(Debug)]
 struct Tee {
-    /// None once it has ended.
+    /// `None` once it has ended.
     copy: Option<Copy>,
     memory: Rc<RefCell<Memory>>,
 }
@@ -309,7 +309,7 @@ impl Stage {
         (response.status, response.body, response.head.contains("\r\nAge: 0\r\n"))
     }
 
-    /// Has the authorizer say this about the request that has waited for longest.
+    /// Makes the authorizer say this about the request that has waited for longest.
     fn say(&mut self, said: Result<(), Denial>) {
         run_until(&mut self.worker, || !self.door.borrow().asked.is_empty());
         let mut door = self.door.borrow_mut();

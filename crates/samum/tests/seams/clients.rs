@@ -120,7 +120,7 @@ fn each_request_takes_a_token_once_also_if_its_answer_is_found_again() {
         let requests = Some(Rate { per_second: 0.5, burst: 6 });
         let mut stage = Stage::with_route(seed, |route| route.limits.requests = requests);
         let peer = stage.world.connect();
-        // The large file holds open files, so the answers behind the first are found again in their turns.
+        // The large file holds open files, so the answers after the first are found again in their turns.
         let large = "GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes=0-99999\r\n\r\n";
         peer.send(format!("{large}{large}{large}{large}").as_bytes());
         let mut received = Vec::new();

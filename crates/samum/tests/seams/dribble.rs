@@ -1,4 +1,4 @@
-//! A handler beside files whose bodies come a little at a time, when timers say so; some of them
+//! A handler in addition to files, whose bodies come a little at a time, when timers say so; some of them
 //! fail, or are not as long as was said.
 //!
 //! `/dribble/SEED/LENGTH/KIND` is answered with bytes made of the seed.
@@ -91,7 +91,7 @@ impl Producer for DribbleProducer {
 }
 
 impl Dribble {
-    /// Has the next piece made at some time.
+    /// Makes the next piece at some time.
     fn schedule(&mut self, shell: &mut Shell, number: u64, chance: &mut Random) {
         let at = shell.ring.now() + Duration::from_micros(chance.bits() % 30_000);
         shell.ring.submit(Op::Timer(at), kind::HANDLER | number);

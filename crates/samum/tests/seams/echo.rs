@@ -1,5 +1,5 @@
-//! A handler beside files that sends back what it is sent, while it comes: the body of `POST /echo`, and
-//! all bytes behind `Upgrade: echo`. `/early` answers before it has the body, `/late` when it has; with `/slow` the bytes
+//! A handler in addition to files. It sends back what it is sent, while it comes: the body of `POST /echo`, and
+//! all bytes after `Upgrade: echo`. `/early` answers before it has the body, `/late` when it has; with `/slow` the bytes
 //! take a detour of random length, as through an upstream.
 
 use core::cell::{Cell, RefCell};

@@ -88,7 +88,7 @@ impl Stage {
         }
     }
 
-    /// Has one worker turn. Returns the number of steps that the flood has got in it.
+    /// Runs one worker turn. Returns the number of steps that the flood has got in it.
     fn turn(&mut self) -> usize {
         let until = self.worker.ring().now() + Duration::from_micros(10);
         self.worker.turn(Some(until)).expect("a ring that waits");
@@ -111,8 +111,8 @@ impl Stage {
         client
     }
 
-    /// Has turns until a client has something. The clock of the world stands still while a worker is busy, so no other way
-    /// to wait would do.
+    /// Runs turns until a client has something. The clock of the world stands still while a worker is busy, so no other
+    /// way to wait would do.
     fn turn_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..100_000 {
             if let Some(found) = look() {

@@ -139,7 +139,7 @@ fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
         let large = content(seed, 200_000);
         world.write_file("slow/hole.txt", &large);
         world.write_file("a.txt", b"text");
-        // More than are looked for at once: the rest of the page is not even evaluated.
+        // More than are looked for at the same time: the rest of the page is not even evaluated.
         let holes = "<!--#include virtual=\"/slow/hole.txt\"-->".repeat(12);
         let page = format!("begin{holes}|<!--#include virtual=\"/a.txt\"-->end");
         world.write_file("0.html", page.as_bytes());

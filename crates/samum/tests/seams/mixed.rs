@@ -27,7 +27,7 @@ struct Stage {
     clients: [(Plain, usize); 2],
 }
 
-/// Connections of the second listener take memory only.
+/// Connections of the second listener send only from memory.
 fn make(tcp: KernelTcp, listener: usize) -> KernelTcp {
     if listener == 1 { tcp.of_memory() } else { tcp }
 }

@@ -389,7 +389,7 @@ enum BufferDisk {
     Hanging,
 }
 
-/// Has responses wait for slow clients on the device `spool`.
+/// Lets responses wait for slow clients on the device `spool`.
 fn spool_slow_clients(rules: &mut GatewayRules) {
     rules.buffer = 5 * 1024 * 1024;
     rules.buffer_dir = Some("/spool".into());
@@ -498,7 +498,7 @@ fn the_files_of_slow_clients_have_a_limit() {
     let (mut clients, servers) = slow_clients(&mut stage, FILES_MAX + 4);
     assert_eq!(stage.stats().proxy_buffer_files, FILES_MAX + 4);
     assert_eq!(stage.stats().proxy_buffer_failed, 4);
-    // A client that takes its response, or goes, makes room for another.
+    // A client that receives its response, or goes, makes room for another.
     clients.swap_remove(0);
     clients[1].peer.set_read_rate(None);
     stage.pass(Duration::from_secs(2));
@@ -586,7 +586,7 @@ enum Got {
     Page(u16),
     /// The beginning of a response, which does not look whole.
     Cut,
-    /// A whole response with this status; the fault was behind it.
+    /// A whole response with this status; the fault was after it.
     Whole(u16),
 }
 
@@ -805,7 +805,7 @@ fn what_is_at_fault_is_answered_counted_and_told() {
     });
 }
 
-/// RFC 9110 §15: the client takes it for a 5xx. So do nginx and HAProxy, and some applications say by such a code what
+/// RFC 9110 §15: the client treats it as a 5xx. So do nginx and HAProxy, and some applications say by such a code what
 /// only their own clients understand.
 #[test]
 fn a_status_beyond_599_is_passed_on() {
@@ -1651,7 +1651,7 @@ fn a_server_that_takes_slowly_or_answers_without_the_body_is_not_late() {
         assert_eq!(stage.stats().proxy_timeouts, 0, "{}", stage.notes());
         stage.check_nothing_is_left(vec![client], vec![server]);
 
-        // It sends all the time, but less than its client takes in the end.
+        // It sends all the time, but less than its client receives in the end.
         let mut stage = Stage::with_rules(sim, |rules| rules.buffer = 64 * 1024);
         let mut client = stage.client();
         client.peer.send(put.as_bytes());
@@ -1748,7 +1748,7 @@ fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
     });
 }
 
-/// A tunnel would begin behind a response that has nothing behind its head, and end at once.
+/// A tunnel would begin after a response that has nothing after its head, and end at once.
 #[test]
 fn a_request_for_a_head_alone_offers_no_tunnel() {
     let head = [b"HEAD", &UPGRADE[3..]].concat();

@@ -14,7 +14,7 @@ pub(crate) use tests::RecordClient;
 
 const HEAD_BYTES: usize = 5;
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// The key changes after so many records.
+/// The key changes after this many records.
 const RECORDS_PER_KEY: u64 = 7;
 
 /// The secret of a server that has only one.

@@ -33,7 +33,7 @@ const PORT: u16 = 8080;
 struct Choice {
     /// For the paths `/`, `/a/` and `/b/`: the directory, and the index of its index file.
     routes: Vec<(usize, usize)>,
-    /// The ports beside [`PORT`].
+    /// The ports in addition to [`PORT`].
     ports: Vec<u16>,
 }
 

@@ -561,7 +561,7 @@ fn rfc6797_7_responses_over_tls_tell_browsers_to_stay_there() {
         // No handler answers these; the site of malformed heads is the default one.
         (with("A B: c"), 400, a_year),
         ("GET / HTTP/3.0\r\n\r\n".to_owned(), 505, a_year),
-        // Another host than that of the handshake; the browser takes it for that of the host.
+        // Another host than that of the handshake; the browser mistakes it for that of the host.
         (get("/small", "other.org"), 421, a_year),
         // A rule of the route.
         (get("/own/small", "a.org"), 200, "max-age=0"),

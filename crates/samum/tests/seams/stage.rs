@@ -166,7 +166,7 @@ fn read(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<Response> {
 }
 
 /// Gives `take` the content of the whole chunks. Returns how many bytes the chunks are, and whether the last is among them,
-/// and sets the fields behind it.
+/// and sets the fields after it.
 fn unchunk(bytes: &[u8], mut take: impl FnMut(&[u8]), trailers: &mut String) -> (usize, bool) {
     let mut at = 0;
     while let Some(line) = bytes[at..].windows(2).position(|two| two == b"\r\n") {

@@ -191,7 +191,7 @@ fn widen(client: &mut Client) {
     client.0.frame(kind::WINDOW_UPDATE, 0, 0, &window).expect("a peer takes everything");
 }
 
-/// Pages of files go while they are sent. Then a stream has read what is behind the next byte, and not that byte itself.
+/// Pages of files go while they are sent. Then a stream has read what is after the next byte, and not that byte itself.
 #[test]
 fn streams_that_share_memory_end_although_pages_go() {
     for_seeds(40, |seed| {
@@ -344,7 +344,7 @@ const BUFFERS_MAX: usize = 8;
 /// Buffers of 256 KiB that hold the window of a stream alone.
 const ALONE_BUFFERS: usize = 8;
 
-/// Whatever the client takes, and whatever the disk does. The session checks its own count at each step.
+/// Whatever the client receives, and whatever the disk does. The session checks its own count at each step.
 #[test]
 fn the_files_of_a_connection_have_a_bound_at_each_step() {
     let most = Cell::new(0);

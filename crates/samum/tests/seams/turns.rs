@@ -1,5 +1,5 @@
-//! No turn of a worker is long, however much comes at once: a handler that needs time for each request, in a world whose clock
-//! shows that.
+//! No turn of a worker is long, however much comes together: a handler that needs time for each request, in a world
+//! whose clock shows that.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -146,7 +146,7 @@ pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
     assert_eq!(world.stalls(), [], "a sendfile would have slept");
 }
 
-/// Runs a test for each of so many seeds, or for `SAMUM_SEED` alone; prints the seed if it fails.
+/// Runs a test for each of this many seeds, or for `SAMUM_SEED` alone; prints the seed if it fails.
 pub(crate) fn for_seeds(count: u64, test: impl Fn(u64)) {
     for_seeds_of(0..count, test);
 }

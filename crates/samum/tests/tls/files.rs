@@ -41,7 +41,7 @@ fn tls_address(server: &Server) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// Waits until so many bytes have been found in the page cache for responses. None may have been read.
+/// Waits until this many bytes have been found in the page cache for responses. No byte may have been read.
 #[track_caller]
 fn assert_resident(server: &Server, bytes: usize) {
     let mut found = (0.0, 0.0);

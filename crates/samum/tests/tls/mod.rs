@@ -69,7 +69,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate }
     }
 
-    /// A list that revokes these certificates, in PEM. The next list is due so many hours after now.
+    /// A list that revokes these certificates, in PEM. The next list is due this many hours after now.
     pub(crate) fn revoke(&self, all: &[&Issued], hours: i64) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let this_update = rcgen::date_time_ymd(1970, 1, 1) + now - Duration::from_secs(86_400);

@@ -87,7 +87,7 @@ fn s_client(tree: &Tree, address: SocketAddr, more: &[&str], parts: &[&str]) -> 
         .expect("openssl");
     let mut input = child.stdin.take().expect("a pipe");
     for part in parts {
-        // A command is one only at the beginning of what the client reads at once.
+        // A command is one only at the beginning of the bytes that the client reads in one call.
         thread::sleep(Duration::from_millis(100));
         // A client that was refused does not read it.
         let _ = input.write_all(part.as_bytes());

@@ -159,7 +159,7 @@ fn a_listener_can_name_its_socket() {
 fn sockets_for_other_addresses_than_the_configuration_has_are_an_error_that_names_both() {
     on_both_drivers(|driver| {
         let port = free_port();
-        // The second cannot be bound beside the socket that was handed over, but no other server is to blame.
+        // The second cannot be bound in addition to the socket that was handed over, but no other server is to blame.
         for ip in ["127.0.0.1:0".to_owned(), format!("0.0.0.0:{port}")] {
             let tree = tree();
             let path = tree.path().join("local.sock");

@@ -76,7 +76,7 @@ impl Family {
         pid
     }
 
-    /// Takes note of a process that serves now.
+    /// Records a process that serves now.
     fn note(&self, pid: u32) {
         self.later.lock().unwrap().push(pid);
     }

@@ -172,7 +172,7 @@ fn a_body_in_chunks_that_grows_too_long_is_refused_and_its_server_sees_no_end_of
             expect_refusal(&mut client);
             assert_eq!(read_rest(&mut link), "", "the server sees no byte more, and no last chunk");
         }
-        // All of it comes at once, behind another request that has not been answered.
+        // All of it comes in one piece, after another request that has not been answered.
         let mut client = connect(&server);
         client.send(request("GET /app/first")).expect("the server receives");
         let mut link = origin.accept();

@@ -1,4 +1,4 @@
-//! Clients that break off the bodies of their requests, before and behind the beginning of the response.
+//! Clients that break off the bodies of their requests, before and after the beginning of the response.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;

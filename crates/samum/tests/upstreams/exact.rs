@@ -1,5 +1,5 @@
 //! Long downloads through a buffer of 1 MiB: every byte is compared with the pattern by which it was made, none is
-//! kept, and samum never holds more than its buffers, and the pipes that are documented beside them.
+//! kept, and samum never holds more than its buffers and the documented pipes.
 //!
 //! Downloads of 4 GiB by fast and by slow clients take minutes, so they are not in the usual run:
 //!
@@ -92,7 +92,7 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Downloads so many bytes and compares them; at most so many MiB a second, if there is a rate.
+/// Downloads this many bytes and compares them; at most this many MiB a second, if there is a rate.
 fn download(address: SocketAddr, size: u64, rate: Option<u64>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -155,7 +155,7 @@ fn memory_at_rest(server: &Server) -> u64 {
     resident_bytes(server)
 }
 
-/// Downloads of so many MiB each by fast clients, and by slow ones that take so many MiB a second.
+/// Downloads of this many MiB each by fast clients, and by slow clients that receive this many MiB a second.
 fn check(fast: u64, slow: u64, slow_rate: u64) {
     on_both_drivers(|driver| {
         for splice in [false, true] {

@@ -95,7 +95,7 @@ impl Load {
         }
     }
 
-    /// The answers of each server since the last call, once there are so many.
+    /// The answers of each server since the last call, once there are `count` of them.
     fn next(&self, count: u32) -> BTreeMap<Vec<u8>, u32> {
         self.answers.lock().unwrap().clear();
         let is_enough = || self.answers.lock().unwrap().values().sum::<u32>() >= count;

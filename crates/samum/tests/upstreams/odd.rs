@@ -10,7 +10,7 @@ use super::bodies::{Origin, read_until};
 use super::{passing_on, patient};
 use crate::common::{on_both_drivers, serve_config};
 
-/// Responses to `GET`, behind `HTTP/1.1 200 `, that are passed on with the content [`CONTENT`].
+/// Responses to `GET`, after `HTTP/1.1 200 `, that are passed on with the content [`CONTENT`].
 const PASSED: &[&str] = &[
     // One length, however often it is said, and no coding.
     "OK\r\nContent-Length: 2, 2\r\n\r\nhi",

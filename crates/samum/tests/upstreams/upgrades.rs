@@ -34,7 +34,7 @@ fn rfc9110_7_8_a_tunnel_begins_behind_the_body_of_its_request() {
             // Without a body, a `GET` is as good as any other request.
             let has_use = head_lines.starts_with("POST ") || received.is_empty();
             let connection = if has_use { "Connection: upgrade\r\n" } else { connection };
-            // All at once, or the body when its request has reached the server.
+            // All together, or the body when its request has reached the server.
             for is_late in [false, true] {
                 let mut client = patient(&server);
                 let head = request(&format!("{head_lines}\n{framing}"));

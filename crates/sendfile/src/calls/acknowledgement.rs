@@ -15,9 +15,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Acknowledgements {
     pub(super) calls: Vec<Call>,
-    /// Some if the kernel reports them.
+    /// `Some` if the kernel reports them.
     pub(super) notices: Option<Key>,
-    /// Some exactly while a call waits.
+    /// `Some` while a call waits.
     pub(super) look: Option<Key>,
 }
 
@@ -61,10 +61,10 @@ impl Calls {
         queues.sent + current
     }
 
-    /// Waits until the peer has acknowledged so many bytes of all sends on a socket together:
+    /// Waits until the peer has acknowledged this many bytes of all sends on a socket together:
     /// [`Outcome::Acknowledged`]. For TCP the kernel reports it (`SO_TIMESTAMPING`), from the first such call on, at
     /// the end of each piece that it has taken. Other sockets are looked at 20 times a second. The call fails with
-    /// [`Failure::Gone`] when the connection is gone before the peer has so many.
+    /// [`Failure::Gone`] when the connection is gone before the peer has this many.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Calls {
     pub(super) fn look(&mut self, socket: Socket) {
         let Some(queues) = self.sockets.get(socket.0) else { return };
         let (left, sent) = (self.left(queues), self.sent(queues));
-        // Behind the look at the peer, which may acknowledge all and go between the two.
+        // After the look at the peer, which may acknowledge all and go between the two.
         let acknowledged = self.acknowledged(socket);
         let is_over = match left {
             None => false,

@@ -41,7 +41,7 @@ use stores::Store;
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
 /// The limit of calls in flight and completions that wait for [`Calls::wait`], together; further calls are refused with
-/// [`Full`]. Each takes at most 512 bytes beside its parameters, so all take 32 MiB.
+/// [`Full`]. Each takes at most 512 bytes in addition to its parameters, so all take 32 MiB.
 pub const CALLS_MAX: usize = 65_536;
 /// The limit of the bytes of memory that sends in flight keep alive; beyond it, further sends are refused with
 /// [`Full`]. One call may exceed it by itself. It is four times the default memory of a [`Disk`], which is for files
@@ -87,13 +87,13 @@ const KIND: Token = 0xff << 56;
 /// token is any number that the caller chooses; it comes back with each completion ([`Done`]).
 ///
 /// Only [`wait`](Self::wait) and [`wait_for`](Self::wait_for) sleep, and nothing sleeps on a disk: a send of a cold
-/// file delays neither the thread nor another call. A send first does all that is possible at once, and goes on during
-/// `wait`, so call `wait` again and again. Each call completes once. The order of completions is fixed only among the
-/// calls of one socket. [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file) and some
-/// operations complete several times ([`Done::more`]).
+/// file delays neither the thread nor another call. A send first does all that is possible immediately, and goes on
+/// during `wait`, so call `wait` again and again. Each call completes once. The order of completions is fixed only
+/// among the calls of one socket. [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file)
+/// and some operations complete several times ([`Done::more`]).
 ///
 /// - Sends on one socket leave in the order of the calls, however slowly their files are read. If a send stops after
-///   some of its bytes have left, all sends behind it fail, too ([`Stop::Broken`]), because the peer could not find the
+///   some of its bytes have left, all sends after it fail, too ([`Stop::Broken`]), because the peer could not find the
 ///   beginning of the next one. A send that stops before its first byte leaves no trace.
 /// - Receives on one socket are filled in the order of the calls.
 /// - A *blocking* socket is served in the same way, and stays blocking, but `sendfile(2)` would sleep
@@ -135,7 +135,7 @@ pub struct Calls {
     disk: Disk,
     calls: Slab<InFlight>,
     sockets: Slab<SocketQueues>,
-    /// The work that can go on at once. The sends of a socket have one entry at most, and so has a read.
+    /// The work that can go on now. The sends of a socket have one entry at most, and so has a read.
     turns: VecDeque<Turn>,
     /// Completions that wait for the caller.
     done: Vec<Done>,
@@ -155,7 +155,7 @@ pub struct Calls {
     ring: Ring,
 }
 
-/// Something that can go on at once.
+/// Something that can go on now.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// The sends of a socket.
@@ -186,7 +186,7 @@ enum Work {
         op: OnDisk,
         file: Option<Fd>,
     },
-    /// Ends once the peer has acknowledged so many bytes.
+    /// Ends once the peer has acknowledged this many bytes.
     Acknowledgement {
         socket: Socket,
         bytes: u64,
@@ -220,7 +220,7 @@ struct SocketQueues {
     sends: VecDeque<Call>,
     /// The first is filled next.
     receives: VecDeque<Call>,
-    /// Some exactly while the ring waits for the socket to have something to read.
+    /// `Some` while the ring waits for the socket to have something to read.
     readable: Option<Key>,
     /// True if a send has left in part.
     is_broken: bool,
@@ -234,7 +234,7 @@ struct SocketQueues {
     acknowledged: u64,
     /// True once a receive has found that the peer of a Unix socket has left bytes unread; the kernel says it once.
     is_unread: bool,
-    /// Some once a call has waited for acknowledgements.
+    /// `Some` once a call has waited for acknowledgements.
     acknowledgements: Option<Box<Acknowledgements>>,
 }
 
@@ -299,7 +299,7 @@ impl Calls {
         self.calls.get(call.0).is_some() || self.done.iter().any(|one| one.call == call)
     }
 
-    /// Takes a connected stream socket, TCP or Unix, blocking or not.
+    /// Adds a connected stream socket, TCP or Unix, blocking or not.
     pub fn adopt(&mut self, socket: Fd) -> Socket {
         let is_blocking = self.ring.is_blocking(&socket);
         let new = |key: Key| {
@@ -333,7 +333,7 @@ impl Calls {
     pub fn shutdown(&mut self, socket: Socket) {
         if let Some(queues) = self.sockets.get_mut(socket.0) {
             queues.transport.shutdown(&mut self.ring);
-            // A Unix socket that is full does not say that it takes nothing any more, but a send that is tried fails.
+            // A Unix socket that is full does not say that it accepts nothing any more, but a send that is tried fails.
             queues.transport.stop_waiting(&mut self.ring);
             self.pump(socket);
         }
@@ -566,7 +566,7 @@ impl Calls {
         Call(self.calls.insert(InFlight { token, work }))
     }
 
-    /// Takes a completion of the ring.
+    /// Handles a completion of the ring.
     fn handle(&mut self, completion: Completion) {
         let key = Key::from_bits(completion.token);
         if completion.key == Key::NONE {
@@ -744,7 +744,7 @@ impl Calls {
         }
     }
 
-    /// Takes a receive out of the queue of its socket. If it has lost bytes, those behind it end, too.
+    /// Takes a receive out of the queue of its socket. If it has lost bytes, those after it end, too.
     fn leave_receives(&mut self, socket: Socket, call: Call, has_lost: bool) {
         let Some(queues) = self.sockets.get_mut(socket.0) else { return };
         leave(&mut queues.receives, call);
@@ -760,7 +760,7 @@ impl Calls {
         self.done.push(Done { call, token, outcome, more });
     }
 
-    /// Gives buffers to the sends that wait for one, and takes buffers from sends whose peers take nothing.
+    /// Gives buffers to the sends that wait for one, and takes buffers from sends whose peers receive nothing.
     fn serve_line(&mut self) {
         while self.disk.is_starved()
             && let Some(owner) = self.disk.next_holder(self.ring.now())

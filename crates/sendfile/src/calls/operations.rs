@@ -310,7 +310,7 @@ impl OnDisk {
 }
 
 impl Work {
-    /// The operation of a call that may wait for a disk; None for sends.
+    /// The operation of a call that may wait for a disk; `None` for sends.
     const fn on_disk(&mut self) -> Option<&mut OnDisk> {
         match self {
             Self::Open { op, .. } | Self::List { op, .. } | Self::WatchFile(op) => Some(op),

@@ -1,4 +1,4 @@
-//! The values that calls take and return.
+//! The parameters and the results of calls.
 
 use core::ops::Range;
 use std::io;
@@ -84,7 +84,7 @@ pub enum Room {
 }
 
 impl Room {
-    /// All of the memory. The bytes behind the received ones are unchanged.
+    /// All of the memory. The bytes after the received ones are unchanged.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -168,7 +168,7 @@ pub enum Outcome {
     /// on. So a program that reads the file after this event misses no change.
     Watching,
     /// A result of [`Calls::watch_file`](crate::Calls::watch_file): the file may have changed, or the reason
-    /// why no more changes will be reported. Several changes at once may be one result.
+    /// why no more changes will be reported. Several changes together may be one result.
     Changed(io::Result<()>),
     /// The end of [`Calls::connect`](crate::Calls::connect): a connection, or the reason why there is none.
     Connected(io::Result<Socket>),

@@ -25,7 +25,7 @@ pub(super) struct Read {
     pub(super) is_queued: bool,
 }
 
-/// The memory of a read, as the peer of its stream: it takes everything at once.
+/// The memory of a read, as the peer of its stream: it accepts everything immediately.
 #[derive(Debug)]
 struct Memory<'a>(&'a mut [u8]);
 

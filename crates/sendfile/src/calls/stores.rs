@@ -2,7 +2,7 @@
 //! another thread. The next piece is received when it has been written, so a slow disk slows the peer down.
 //!
 //! A call that ends while a piece is written has taken bytes off the socket that may not be in the file. Then later
-//! receives of the socket fail, as sends do behind a send that has left in part.
+//! receives of the socket fail, as sends do after a send that has left in part.
 
 use ring::{Event, Fault, Fd, Op, Token};
 
@@ -122,7 +122,7 @@ impl Calls {
         true
     }
 
-    /// Takes the result of a write.
+    /// Handles the result of a write.
     pub(super) fn handle_written(&mut self, call: Call, result: std::io::Result<Event>) {
         let Some(InFlight { work: Work::Store(store), .. }) = self.calls.get_mut(call.0) else {
             unreachable!("an operation of a call that has ended has no owner")

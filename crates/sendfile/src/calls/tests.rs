@@ -63,7 +63,7 @@ struct Test {
     reads: HashMap<Call, Vec<u8>>,
     /// The positions in [`UPLOADS`] of receives in flight.
     stores: HashMap<Call, usize>,
-    /// The position behind the receives into the file so far.
+    /// The position after the receives into the file so far.
     stored: usize,
     /// Reads, and receives into files, that have ended without an error.
     done: [usize; 2],
@@ -320,7 +320,7 @@ impl Test {
         }
     }
 
-    /// Has all peers read all and send no more, and waits for every call.
+    /// Lets all peers read all and send no more, and waits for every call.
     fn finish(&mut self) {
         for at in 0..self.connections.len() {
             self.connections[at].peer.set_read_rate(None);

@@ -36,7 +36,7 @@ pub struct CyclicFile {
     writing: Option<(Key, u64)>,
     /// Written ranges that were not yet found to be released, in order.
     ranges: VecDeque<Written>,
-    /// The position up to which all was found to be released.
+    /// All bytes before this position were found to be released.
     released: u64,
     /// Position of the first byte on the disk; at a block.
     punched: u64,
@@ -91,7 +91,7 @@ impl CyclicFile {
         self.writing.is_some() || self.punching.is_some()
     }
 
-    /// Writes bytes behind all others.
+    /// Writes bytes after all others.
     ///
     /// # Panics
     ///
@@ -109,7 +109,7 @@ impl CyclicFile {
         self.writing = Some((ring.submit_to(self.fd.device(), op, self.token), len));
     }
 
-    /// Takes the completion of an operation. If something was written, returns a file and the written range
+    /// Handles the completion of an operation. If something was written, returns a file and the written range
     /// in it.
     ///
     /// # Errors

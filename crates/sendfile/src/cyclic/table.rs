@@ -10,7 +10,7 @@ pub(super) trait Extent: Sized {
     /// The number of bytes, which may be 0.
     fn bytes(&self) -> u64;
 
-    /// Puts `next` behind the last byte; returns it if it begins elsewhere.
+    /// Puts `next` after the last byte; returns it if it begins elsewhere.
     fn join(&mut self, next: Self) -> Result<(), Self>;
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Table<E> {
     filled: u64,
     /// The partitions whose memory is not free, in order. The first is in use.
     partitions: VecDeque<Partition<E>>,
-    /// Free memory behind the room, in the order in which it will be filled.
+    /// Free memory after the room, in the order in which it will be filled.
     free: VecDeque<E>,
 }
 
@@ -41,7 +41,7 @@ struct Partition<E> {
     /// The number of bytes that were filled before it. It names the partition, and is its version: when
     /// the same memory is filled again, it has another position.
     at: u64,
-    /// Some once it has been released.
+    /// `Some` once it has been released.
     released: Option<E>,
 }
 
@@ -55,7 +55,7 @@ impl<E: Extent> Table<E> {
         self.size
     }
 
-    /// The bytes of memory that are not in use: the room, and the free bytes behind it.
+    /// The bytes of memory that are not in use: the room, and the free bytes after it.
     pub(super) fn free(&self) -> u64 {
         self.size - self.partitions.front().map_or(0, |first| self.filled - first.at)
     }

@@ -1,4 +1,4 @@
-//! Copies of resident bytes into buffers, for transports that take memory only.
+//! Copies of resident bytes into buffers, for transports that send only from memory.
 
 use core::ops::Range;
 
@@ -47,7 +47,7 @@ impl Disk {
         Some(buffer)
     }
 
-    /// Returns whether the stream may take a buffer now. As for reads, other streams come first after `STREAM_TURN_MAX`.
+    /// Returns true if the stream may use a buffer now. As for reads, other streams come first after `STREAM_TURN_MAX`.
     fn may_copy(&mut self, owner: Owner, turn: &mut Time, now: Time) -> bool {
         if !self.pool.has_part() {
             return false;

@@ -1,4 +1,4 @@
-//! What a disk counts: hits, and reads by device.
+//! The counters of a disk: hits, and reads by device.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ impl Counts {
         self.by_device.entry(device).or_default().begun += 1;
     }
 
-    /// A read has ended, has brought so many bytes and taken so long.
+    /// Counts a read that has ended: the bytes that it has brought, and the time that it took.
     pub(super) fn end(&mut self, device: Device, brought: u64, took: Duration) {
         self.all.miss_bytes += brought;
         self.all.ended += 1;

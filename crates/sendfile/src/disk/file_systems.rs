@@ -1,4 +1,4 @@
-//! What is known of file systems: their names, and the ways in which their files can be read. Pure.
+//! The facts about file systems: their names, and the ways in which their files can be read. Pure.
 
 use std::collections::HashMap;
 

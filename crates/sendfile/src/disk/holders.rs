@@ -12,7 +12,7 @@ use crate::stream_queue::Owner;
 /// Streams that hold buffers or pipes and wait for their peers, each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// Ordered by the time from which on they may be named, then by their beginning.
+    /// Ordered by the earliest time at which they may be named, then by their beginning.
     all: RefCell<BTreeMap<(Time, u64), Owner>>,
     next: Cell<u64>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Has the stream, which was named and could not give all back, named again from then on.
+    /// Lets the stream be named again from then on. It was named, and could not give all back.
     pub(crate) fn look_again(&mut self, from: Time) {
         self.holders.all.borrow_mut().remove(&self.place);
         self.place = self.holders.insert(from, self.owner);
@@ -49,9 +49,10 @@ impl Drop for Holding {
 }
 
 impl Disk {
-    /// The stream that has held buffers or pipes for the longest time while it waits for its peer. Have it
-    /// [`reclaim`](crate::Stream::reclaim). It is named again only when it holds others or its transport is blocked
-    /// anew. If its peer has yet to acknowledge them, it is not named again before [`HOLD_MAX`](crate::HOLD_MAX).
+    /// The stream that has held buffers or pipes for the longest time while it waits for its peer. Call
+    /// [`reclaim`](crate::Stream::reclaim) for it. It is named again only when it holds others or its transport is
+    /// blocked anew. If its peer has yet to acknowledge them, it is not named again before
+    /// [`HOLD_MAX`](crate::HOLD_MAX).
     pub fn next_holder(&mut self, now: Time) -> Option<Owner> {
         let mut all = self.holders.all.borrow_mut();
         let first = all.first_entry().filter(|first| first.key().0 <= now)?;

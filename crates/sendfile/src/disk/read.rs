@@ -26,11 +26,11 @@ pub(super) struct Read {
     pub(super) readahead: Readahead,
     /// The dropping reads that had ended before, of a read that is to stay.
     pub(super) drops: Option<u64>,
-    /// Some for a read that does not stay in the page cache.
+    /// `Some` for a read that does not stay in the page cache.
     pub(super) dropping: Option<Dropping>,
     /// The watch since the begin of a read whose pages are dropped after it.
     pub(super) watch: Option<Watch>,
-    /// Some for a splice that does not stay in the page cache.
+    /// `Some` for a splice that does not stay in the page cache.
     pub(super) trail: Option<Held>,
     /// When the stream's turn has begun.
     pub(super) turn: Time,
@@ -76,7 +76,7 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) window: u64,
     /// When the stream's last turn has begun.
     pub(crate) turn: Time,
-    /// Some if the read may leave its pages in the page cache although they are not to stay there.
+    /// `Some` if the read may leave its pages in the page cache although they are not to stay there.
     pub(crate) trail: Option<Rc<Trail>>,
     /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
     /// streams could block each other with bytes that are not yet due.
@@ -89,7 +89,7 @@ pub(crate) struct Begun {
     /// The bytes asked for.
     pub(crate) len: u64,
     /// True if the next read of the same range should wait for the end of this one: to the kernel's
-    /// readahead, where it is used, two reads at once look like a file read at random.
+    /// readahead, where it is used, two reads at the same time look like a file read at random.
     pub(crate) alone: bool,
     /// When the stream's turn has begun.
     pub(crate) turn: Time,
@@ -123,7 +123,7 @@ pub struct ReadDone {
     pub(crate) len: u64,
     pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
-    /// Some if the read has left pages in the page cache that are not to stay there.
+    /// `Some` if the read has left pages in the page cache that are not to stay there.
     pub(crate) trail: Option<Held>,
 }
 

@@ -108,7 +108,7 @@ impl Disk {
         self.late.done.pop_front()
     }
 
-    /// Has reads looked at for late ones at a time.
+    /// At the time `at`, the reads are searched for late ones.
     pub(super) fn look_at(&mut self, ring: &mut Ring, at: Time) {
         if self.late.look_at.is_none_or(|earlier| at < earlier) {
             self.late.look_at = Some(at);

@@ -29,7 +29,7 @@ pub(super) enum Upkeep {
     Sweep,
     /// Pages of such a range are dropped.
     Leave { left: Left, _dropping: Vec<Dropping> },
-    /// A file is opened for reads past the page cache.
+    /// A file is opened for reads that bypass the page cache.
     Direct { file: Rc<File>, place: DescriptorSlot },
     /// A file system is asked for its name.
     Name { dev: u64, file: Fd },
@@ -63,7 +63,7 @@ impl Disk {
         self.submit(ring, op, Operation::Upkeep(upkeep));
     }
 
-    /// Takes the result of an operation that no stream waits for.
+    /// Handles the result of an operation that no stream waits for.
     pub(super) fn handle_upkeep(
         &mut self,
         ring: &mut Ring,
@@ -141,7 +141,8 @@ impl Disk {
         let latest = self.now + LAST_DISCARDS_MAX;
         let until = until.map_or(latest, |until| until.min(latest));
         let mut completions = Vec::new();
-        // What was begun before may have found pages that the peer had not taken then, so it is not the last try.
+        // Discards that were begun before may have found pages that the peer had not received then, so they are not the
+        // last try.
         while self.wait_for_discards(ring, until, &mut completions) {}
         self.sweeps.is_last = true;
         loop {

@@ -19,7 +19,7 @@ pub(super) struct Ends {
 /// The end of a response.
 #[derive(Debug)]
 pub(super) struct End {
-    /// The position behind its last byte.
+    /// The position after its last byte.
     pub(super) at: u64,
     /// The entry for the log, if it is recorded.
     pub(super) record: Option<Box<Record>>,

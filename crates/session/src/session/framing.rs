@@ -68,7 +68,7 @@ impl BodyFraming {
 pub(super) struct Sink<'a> {
     pub(super) stream: &'a mut Stream,
     pub(super) framing: &'a mut BodyFraming,
-    /// True if the connection has other requests beside this one, or takes little.
+    /// True if the connection has other requests at the same time, or receives little.
     pub(super) is_shared: bool,
 }
 
@@ -86,7 +86,7 @@ impl BodySink for Sink<'_> {
         if length == 0 {
             return;
         }
-        // The client would take further bytes for the next response.
+        // The client would mistake further bytes for the next response.
         let room = self.framing.room();
         self.framing.begin(length, self.stream);
         if room >= length {

@@ -49,7 +49,7 @@ use exchange::{Exchange, Known, Lookup, RequestFacts};
 pub(in crate::session) use work::Work;
 
 /// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
-/// twice the longest head, so a head fits behind other bytes. If longer heads are configured, the limit is one such
+/// twice the longest head, so a head fits after other bytes. If longer heads are configured, the limit is one such
 /// head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 /// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If we closed earlier, a reset
@@ -130,7 +130,7 @@ enum Wait {
     /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. Meanwhile the
     /// peer's time for taking bytes is paused: [`Work::peer_since`].
     Source(Time),
-    /// The peer, which has to take bytes. The peer's rate counts the bytes that it has taken since
+    /// The peer, which has to receive bytes. The peer's rate counts the bytes that it has received since
     /// [`Work::acknowledged`].
     Peer(Time),
 }
@@ -196,7 +196,7 @@ impl Session for Http1 {
                 }
                 Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
-                // Its consumer may be a gateway, which begins no request before the client can take the response.
+                // Its consumer may be a gateway, which begins no request before the client can receive the response.
                 Event::Request(request)
                     if request.head.framing != Framing::None && !work.has_begun_responses() =>
                 {
@@ -656,7 +656,7 @@ impl Http1 {
             && !self.ended
     }
 
-    /// Takes no further request after the requests that were taken.
+    /// Accepts no further request after the requests that were accepted.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
             self.phase = Phase::Last(wait);

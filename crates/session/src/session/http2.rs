@@ -1,8 +1,9 @@
 //! HTTP/2 on one connection: many requests are answered side by side, in bounded memory and time.
 //!
-//! The crate `http2` follows frames, streams and windows. This session gives requests to handlers and bodies to consumers,
-//! and frames the responses. Each request that is not answered at once has a [`Lane`](lane::Lane): its head until the
-//! response begins, its consumer, and a stream of its own for the response's body.
+//! The crate `http2` keeps the state of frames, streams and windows. This session gives requests to handlers and bodies
+//! to consumers, and puts the responses into frames. Each request that is not answered at once has a
+//! [`Lane`](lane::Lane): its head until the response begins, its consumer, and a stream of its own for the response's
+//! body.
 //!
 //! ```text
 //!   bytes ──► http2::Connection ──► events ──► Requests, consumers of bodies
@@ -13,10 +14,12 @@
 //! ```
 //!
 //! - The session is chosen by `version.rs`: by ALPN, or by the preface on a listener without TLS.
-//! - A small body in memory leaves at once behind its head, if no lane has bytes to send. No lane is made for it.
-//! - The scheduler chooses among lanes that are *ready*: that have bytes, or may get some. A lane whose next bytes have to
-//!   be read yields at once, and is ready again when they have come. So a cold file holds up no other response.
-//! - The bytes of files that lanes have in memory are bounded from the begin of their reads on: see `room.rs`.
+//! - A small body in memory is sent together with its head, if no lane has bytes to send. No lane is made for it.
+//! - The scheduler chooses among lanes that are *ready*: that have bytes, or may get some. A lane yields at once if its
+//!   next bytes have to be read first, and is ready again when they have come. So a cold file holds up no other
+//!   response.
+//! - The bytes of files that lanes have in memory are bounded. They count from the moment when their read begins: see
+//!   `room.rs`.
 //! - The bytes of a lane are in memory, and never references to files. They move into the queue of the connection, about
 //!   one batch ahead of the transport.
 //! - Sending: a lane is not ready if the client's window has no room. Receiving: a stream's window is the room of its
@@ -24,18 +27,18 @@
 //!   bytes. If the consumer has no room for bytes in this window, they wait in the lane.
 //! - A tunnel is a lane whose two bodies have no framing: see `tunnel.rs`.
 //! - A fault of a response resets its stream. Only a fault of the client against the protocol ends the connection.
-//! - An idle connection has its `Http2` and no work. Memory that it does not need is given back after [`REST`].
+//! - An idle connection has an `Http2`, but no [`Work`]. Memory that it does not need is given back after [`REST`].
 //!
-//! Limits of one connection, beside those of the crate `http2`:
+//! Limits of one connection, in addition to those of the crate `http2`:
 //!
 //! | what | limit | at the limit |
 //! |---|---|---|
 //! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
 //! | these heads, and bodies that consumers keep or have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
-//! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
-//! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that may not send now give up the bytes that they have read |
-//! | bytes of files for which the client has opened its windows, beside those | what requests leave of [`work::HELD_BYTES_MAX`]; of a lane alone its window | lanes read less ahead |
-//! | bytes of a request body that arrive after the complete response, and that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
+//! | frames that the transport does not accept | [`work::UNSENT_MAX`] | nothing more is read |
+//! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that cannot send now discard the bytes that they have read |
+//! | bytes of files that are read ahead, because the client's windows have room for them | [`work::HELD_BYTES_MAX`] minus what requests hold; a lane that is the only one with a file may read as far as the window of this file | lanes read less ahead |
+//! | bytes of a request body that arrive after the complete response, and that nothing uses | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
 //! | requests that begin in one worker turn | [`work::TURN_REQUESTS_MAX`] | the rest waits for the next turn |
@@ -47,9 +50,9 @@
 //! |---|---|---|
 //! | Idle | a frame of a request | `timeout-idle` |
 //! | Request | the rest of a preface, of a frame or of a header block, while no stream is open | `timeout-header` |
-//! | Server | a disk, a handler, a window, a body | none until the client half-closes, then `timeout-send`; streams are judged each [`period`](judge::period); bodies behind complete responses are dropped for at most [`DISCARD_TIME`](http2::limits::DISCARD_TIME) |
-//! | Peer | the client has to take bytes | `timeout-send` |
-//! | Lingering | the client's end, after that of the server | [`LINGER`] |
+//! | Server | a disk, a handler, a window, a body | none until the client half-closes, then `timeout-send`; every [`period`](judge::period), each stream that waits for its client has to show progress (`judge.rs`); request bodies that still come after the complete response are dropped for at most [`DISCARD_TIME`](http2::limits::DISCARD_TIME) |
+//! | Peer | the client has to receive bytes | `timeout-send` |
+//! | Lingering | the end of the client's side, after that of the server's side | [`LINGER`] |
 
 mod input;
 mod judge;
@@ -84,7 +87,7 @@ pub(in crate::session) use work::Work;
 
 /// The time that a silent client may take to close after the last frame, as with HTTP/1.
 const LINGER: Duration = Duration::from_secs(2);
-/// The time for which the server waits for the client's answer to the PING behind the first GOAWAY. Without an answer, the final
+/// The time for which the server waits for the client's answer to the PING after the first GOAWAY. Without an answer, the final
 /// GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time after which an idle connection gives back memory that it does not need. Most clients ask again before.
@@ -101,7 +104,8 @@ pub(super) struct Http2 {
     judge_at: Option<Time>,
     /// The time at which responses with a rate may go on.
     pace_at: Option<Time>,
-    /// The time until which requests wait for bodies that nothing takes. Then the handler is asked about these requests.
+    /// Requests whose body no consumer takes wait until this time for the end of the body (`SKIP` in `input.rs`). Then
+    /// the handler is asked about them.
     skip_at: Option<Time>,
     drain: Drain,
     /// True if the peer has half-closed.
@@ -127,7 +131,7 @@ enum Wait {
     Lingering(Time, i64),
 }
 
-/// The client's answer to the announcement of the end.
+/// The progress of the end of the connection, which the server announces by GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     No,
@@ -139,12 +143,12 @@ enum Drain {
     Over,
 }
 
-/// The time as the crate `http2` takes it.
+/// The time in the form that the crate `http2` uses.
 pub(super) fn clock(now: Time) -> Duration {
     now.since(Time::default())
 }
 
-/// The limits of requests. `takes_tunnels`: a route of the listener can take tunnels.
+/// The limits of requests. `takes_tunnels`: a route of the listener accepts tunnels.
 fn limits(cx: &Context, takes_tunnels: bool) -> http2::Limits {
     let limits = &cx.tuning.request_limits;
     http2::Limits {
@@ -518,7 +522,7 @@ impl Defer for Http2 {
 }
 
 impl Work {
-    /// Takes note of a request that has ended before its time.
+    /// Records a request that has ended before its time.
     fn note_broken(&mut self, lane: Box<lane::Lane>, cut: Cut) {
         let request = lane.id;
         let end = lane.into_end();

@@ -54,7 +54,7 @@ pub trait Session: core::fmt::Debug + Sized {
     /// The session of a connection that was accepted now.
     fn new(now: Time) -> Self;
 
-    /// Takes plain bytes that the peer sent, gives the requests in them to `requests`, and returns the number of bytes
+    /// Parses plain bytes that the peer sent, gives the requests in them to `requests`, and returns the number of bytes
     /// taken. The caller keeps the rest. It gives the rest again, in front of later bytes, when more bytes have come or
     /// [`handle_progress`](Self::handle_progress) says [`Next::Read`]. It pumps afterwards.
     fn handle_bytes(
@@ -64,7 +64,7 @@ pub trait Session: core::fmt::Debug + Sized {
         bytes: &[u8],
     ) -> usize;
 
-    /// Takes note that the peer will send no more. Responses to its requests are still sent. `work` is `None` if the
+    /// Records that the peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
@@ -79,7 +79,7 @@ pub trait Session: core::fmt::Debug + Sized {
         size: AnswerSize,
     ) -> bool;
 
-    /// Takes an interim response to a deferred request. The session may send or drop it. Pump afterwards.
+    /// Handles an interim response to a deferred request. The session may send or drop it. Pump afterwards.
     fn handle_interim(&mut self, _work: &mut Self::Work, _request: u32, _interim: &Interim) {}
 
     /// The next deferred request whose response can begin now. Call [`respond`](Self::respond) or
@@ -101,7 +101,7 @@ pub trait Session: core::fmt::Debug + Sized {
         response: &mut Response<'_>,
     ) -> Option<NonZeroU64>;
 
-    /// Takes note that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
+    /// Records that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
     /// disk that its stream waits for. Pump afterwards. By default nothing changes, because a pump looks at everything.
     fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _request: u32) {}
 
@@ -117,7 +117,7 @@ pub trait Session: core::fmt::Debug + Sized {
         progress: &Moved,
     ) -> Next;
 
-    /// Returns true if the work will promise nothing more, because the connection ends behind what was promised. Then
+    /// Returns true if the work will promise nothing more, because the connection ends after what was promised. Then
     /// the transport may send the end of the stream with its last byte.
     fn is_complete(&self, _work: &Self::Work) -> bool {
         false
@@ -126,8 +126,8 @@ pub trait Session: core::fmt::Debug + Sized {
     /// The next response that has left, for the log.
     fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
 
-    /// Returns true if the peer would take the response that is being sent for complete if the connection ended now,
-    /// because only that end marks the end of the response.
+    /// Returns true if only the end of the connection marks the end of the response that is being sent. If the
+    /// connection ended now, the peer would believe that the response is complete.
     fn looks_whole(&self, _work: &Self::Work) -> bool {
         false
     }
@@ -175,11 +175,11 @@ pub trait Session: core::fmt::Debug + Sized {
         unread: &[u8],
     ) -> Next;
 
-    /// Takes no more requests. The connection is closed once the requests that were taken are answered, at once if
+    /// Accepts no more requests. The connection is closed once the requests that were accepted are answered, at once if
     /// there are none.
     fn handle_shutdown(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Ends the connection soon, because its listener was removed. The session takes no request after the one that is
+    /// Ends the connection soon, because its listener was removed. The session accepts no request after the one that is
     /// being received or answered, or else after the next one.
     fn handle_retirement(&mut self, work: Option<&mut Self::Work>) -> Next {
         self.handle_shutdown(work)
@@ -209,7 +209,7 @@ pub trait Session: core::fmt::Debug + Sized {
     }
 
     /// Panics unless the state is one that the documentation allows. Only for sessions that wait: between an event and
-    /// the pump behind it, a session may be in other states.
+    /// the pump after it, a session may be in other states.
     fn check(&self, work: Option<&Self::Work>);
 }
 
@@ -235,7 +235,7 @@ pub trait Requests {
     /// The worker's context.
     fn cx(&mut self) -> &mut Context;
 
-    /// The consumer of a request's body, or of the bytes behind the request if it becomes a tunnel. The session asks
+    /// The consumer of a request's body, or of the bytes after the request if it becomes a tunnel. The session asks
     /// for it before it passes the request on, and only if the request has a body or asks for an upgrade.
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
 
@@ -262,7 +262,7 @@ pub enum Activity {
     Reading,
     /// It waits for an answer or a disk.
     Waiting,
-    /// It has bytes for the client, which has to take earlier ones first.
+    /// It has bytes for the client, which has to receive earlier ones first.
     Writing,
     /// It carries bytes of another protocol.
     Tunnel,
@@ -284,9 +284,9 @@ pub struct Turn {
 /// The result of a pump.
 #[derive(Debug)]
 pub struct Moved {
-    /// How the pump ended.
+    /// The result of the pump.
     pub progress: Progress,
-    /// True if the peer takes nothing at the moment.
+    /// True if the peer receives nothing at the moment.
     pub blocked: bool,
     /// Bytes of the stream that the peer has acknowledged; only differences of two values have a meaning.
     pub acknowledged: i64,
@@ -343,7 +343,7 @@ pub struct Unanswered {
 pub struct Broken {
     /// Its number on its connection.
     pub request: u32,
-    /// What has been sent of its response, if that has begun and is recorded.
+    /// The sent part of its response, if the response has begun and is recorded.
     pub end: BrokenEnd,
     /// Why it has ended.
     pub cut: Cut,
@@ -393,17 +393,17 @@ pub trait Pump<S> {
 /// The bytes that a session has to send, and the way that they move: the queue that the transport drains, and the
 /// sources that fill it.
 pub trait Outgoing: Default + core::fmt::Debug {
-    /// Says which pieces the transport takes. By default all pieces are made in memory.
+    /// Says which pieces the transport can send. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
     /// Says which listener accepted the connection, the scheme of its requests, and the address of its client:
     /// `Some(None)` on a Unix socket, `None` if nothing needed the address. By default it changes nothing.
     fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: Option<Option<IpAddr>>) {}
 
-    /// Takes a read that has ended.
+    /// Handles a read that has ended.
     fn handle_read(&mut self, done: ReadDone);
 
-    /// Gives back buffers with bytes that the peer does not take. Returns true if the connection is to be closed
+    /// Gives back buffers with bytes that the peer does not receive. Returns true if the connection is to be closed
     /// because its peer keeps others waiting for memory: see [`Stream::reclaim`](sendfile::Stream::reclaim).
     fn reclaim(&mut self, now: Time) -> bool;
 

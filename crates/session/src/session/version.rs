@@ -36,7 +36,7 @@ enum Inner {
 #[derive(Debug, Default)]
 pub struct Work {
     http1: Work1,
-    /// Some once a connection with HTTP/2 has used this work.
+    /// `Some` once a connection with HTTP/2 has used this work.
     http2: Option<Box<Work2>>,
     /// True if the connection speaks HTTP/2.
     is_http2: bool,

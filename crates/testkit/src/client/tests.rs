@@ -7,7 +7,7 @@ use std::thread;
 use super::*;
 use crate::Tree;
 
-/// A response may come in any pieces, and more than one response may come at once.
+/// A response may come in any pieces, and more than one response may come in one piece.
 #[test]
 fn responses_are_received_in_pieces() {
     const BYTES: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 404 \r\nContent-Length: 9\r\n\r\nHTTP/1.0 200 OK\r\n\r\nto the end";

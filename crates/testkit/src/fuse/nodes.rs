@@ -89,7 +89,7 @@ impl Nodes {
         }
     }
 
-    /// The content of a file; None for a directory.
+    /// The content of a file; `None` for a directory.
     pub(super) fn content(&self, node: NodeId) -> Option<&Content> {
         match &self.nodes[node.0] {
             Node::Directory { .. } => None,

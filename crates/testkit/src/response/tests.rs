@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The first `count` responses in these bytes, none of them to HEAD, and the bytes behind the last. First each
+/// The first `count` responses in these bytes, none of them to HEAD, and the bytes after the last. First each
 /// response is parsed from every beginning of its bytes, which must be too short for it.
 fn parse(mut bytes: &[u8], count: usize) -> (Vec<Response>, &[u8]) {
     let mut responses = Vec::new();

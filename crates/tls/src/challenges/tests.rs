@@ -112,7 +112,7 @@ fn a_forged_hello_changes_nothing() {
     // Another name, none in DNS.
     assert_eq!(shake(&listening, "a.example", ACME, &TLS13), refused);
     assert_eq!(shake(&listening, "192.0.2.1", ACME, &TLS13), refused);
-    // Another protocol beside it: the client is served as any other, with the certificate of the site.
+    // Another protocol in addition to it: the client is served as any other, with the certificate of the site.
     for protocols in [[PROTOCOL, b"http/1.1"], [b"http/1.1", PROTOCOL]] {
         assert_eq!(shake(&listening, "b.example", &protocols, &TLS13), of_site);
     }

@@ -9,8 +9,8 @@
 //! While the handshake lasts, received bytes only wait: [`step`](ClientConnection::step) handles them, because it makes keys
 //! and verifies signatures, and the caller may let it wait for its turn.
 //!
-//! A connection holds opened bytes until the caller takes them: at most those of one receive (64 KiB), and the record that
-//! has not come completely. They are charged to the account of the worker.
+//! A connection holds opened bytes until the caller fetches them: at most those of one receive (64 KiB), and the record
+//! that has not come completely. They are charged to the account of the worker.
 
 use core::cell::RefCell;
 use core::ops::Deref;
@@ -27,9 +27,9 @@ use super::shaking::{Open, Shaking};
 use crate::buffers::{BATCH_BYTES, Buffers, bounds, keep_few};
 
 /// The most bytes that a server may send while a step of the handshake waits for its turn: two messages of the longest
-/// kind that rustls takes. One receive more is held.
+/// kind that rustls accepts. One receive more is held.
 const HELD_BYTES_MAX: usize = 128 * 1024;
-/// The most bytes of records that are received at once into the memory of the worker.
+/// The most bytes of records that are received in one call into the memory of the worker.
 const RECEIVED_BYTES_MAX: usize = 64 * 1024;
 /// The types of records (RFC 8446 §5.1). No response of HTTP begins with such a byte.
 const RECORD_TYPES: core::ops::RangeInclusive<u8> = 20..=23;
@@ -178,8 +178,8 @@ impl ClientConnection {
         self.taken < self.plain.len() || !matches!(self.end, End::Open)
     }
 
-    /// Takes a step of the handshake: begins it, or handles what has come. Returns true once the handshake is complete. Then,
-    /// and after an error, too, there may be [records](Self::records) that have to leave.
+    /// Makes a step of the handshake: begins it, or handles what has come. Returns true once the handshake is complete.
+    /// Then, and after an error, too, there may be [records](Self::records) that have to leave.
     ///
     /// # Errors
     ///
@@ -240,7 +240,7 @@ impl ClientConnection {
         Ok(is_complete)
     }
 
-    /// Takes bytes that were received. While the handshake lasts they wait for a [step](Self::step). Otherwise there may be
+    /// Handles bytes that were received. While the handshake lasts they wait for a [step](Self::step). Otherwise there may be
     /// [news](Self::has_news) then.
     pub fn handle_received(&mut self, mut input: &[u8]) {
         let State::Open(open) = &mut self.state else {
@@ -273,7 +273,7 @@ impl ClientConnection {
         self.recharge();
     }
 
-    /// Takes note that the server has closed its side.
+    /// Records that the server has closed its side.
     pub fn handle_end(&mut self) {
         if self.end == End::Open {
             let fault = if self.is_open() { ClientFault::Truncated } else { ClientFault::Ended };
@@ -324,7 +324,7 @@ impl ClientConnection {
             if received.is_empty() {
                 received.resize(RECEIVED_BYTES_MAX, 0);
             }
-            // What has no room is copied later: little more is received than there is room for.
+            // Bytes without room are copied later: little more is received than there is room for.
             let most = RECEIVED_BYTES_MAX.min(room.len() + RECORD_BYTES_MAX);
             let count = receive(&mut received[..most])?;
             if count == 0 {
@@ -365,7 +365,7 @@ impl ClientConnection {
         at
     }
 
-    /// Takes note of what records without data have said.
+    /// Records what records without data have said.
     fn note(&mut self, opened: Result<(), tls_record::Fault>) {
         let State::Open(open) = &mut self.state else { return };
         open.keep_tickets();
@@ -395,7 +395,7 @@ impl ClientConnection {
     }
 
     /// Seals the next ready bytes of a stream, at most a batch of 64 KiB. Returns false if there was nothing to be sealed:
-    /// the handshake is not complete, the stream has nothing, or the connection takes nothing more.
+    /// the handshake is not complete, the stream has nothing, or the connection accepts nothing more.
     pub fn seal(&mut self, queue: &mut OutQ<Piece>) -> bool {
         let owes_update = self.owes_update();
         let State::Open(open) = &mut self.state else { return false };

@@ -264,7 +264,7 @@ fn the_end_of_the_socket_is_no_end_of_the_bytes() {
         client.handle_received(&records_of(&mut server));
         client.handle_end();
         assert_eq!(*client.end(), End::Ended);
-        // Behind a fault nothing is sealed any more.
+        // After a fault nothing is sealed any more.
         let (mut client, _) = stage.shaken();
         leave(client.records());
         client.handle_received(&[23, 3, 3, 0, 30]);

@@ -18,7 +18,7 @@ use crate::x509::{Fields, Link};
 /// The names of a certificate that are shown.
 const NAMES_MAX: usize = 5;
 
-/// Verifies certificates of servers, or takes any.
+/// Verifies certificates of servers, or accepts any.
 #[derive(Debug)]
 pub(super) struct Verifier {
     provider: Arc<CryptoProvider>,

@@ -66,7 +66,7 @@ impl Scene {
 #[derive(Clone, Debug)]
 enum Change {
     None,
-    /// Its content comes in records of so many bytes. Only the server's failure is expected if it is sealed.
+    /// Its content comes in records of this many bytes. Only the server's failure is expected if it is sealed.
     Split(usize),
     /// A bit of this byte is another one, counted from the front modulo the length.
     Flip(usize, u8),

@@ -226,7 +226,7 @@ trait Mover {
     /// Moves what can be moved now, at most about [`TURN`].
     fn advance(&mut self, turn: Turn<'_>, transfer: &mut Self::Transfer) -> io::Result<Step>;
 
-    /// Takes a completion that is not the loop's, or a wake-up; returns its transfer and its result. The
+    /// Handles a completion that is not the loop's, or a wake-up; returns its transfer and its result. The
     /// loop gives it to [`arrive`](Self::arrive) if the transfer is still there, and then advances it.
     fn complete(
         &mut self,
@@ -420,7 +420,7 @@ impl<M: Mover> Server<M> {
         }
     }
 
-    /// Sends what can be sent, and takes the next request when everything is.
+    /// Sends what can be sent, and handles the next request when everything is sent.
     fn try_proceed(&mut self, name: Token) -> io::Result<()> {
         let Some(client) = self.clients.get_mut(&name) else { return Ok(()) };
         loop {
@@ -491,7 +491,7 @@ fn head(output: &mut Vec<u8>, status: &str, length: u64) {
     output.extend_from_slice(head.as_bytes());
 }
 
-/// The bytes of a file that are requested at once.
+/// The bytes of a file that one call requests.
 const CHUNK: usize = 256 << 10;
 
 /// The bytes that one client's transfer moves before the others' turns come.

@@ -29,7 +29,7 @@ impl Nodiskio {
         Ok(Self { buffers: BufferPool::new(CHUNK, TRANSFERS_MAX)? })
     }
 
-    /// Has a helper read the next piece into the page cache.
+    /// Lets a helper read the next piece into the page cache.
     fn ask(&self, turn: &mut Turn<'_>, range: &mut Range) -> io::Result<()> {
         let left = usize::try_from(range.file.stat.size - range.offset).unwrap_or(CHUNK);
         let none = || io::Error::other(format!("more than {TRANSFERS_MAX} transfers"));

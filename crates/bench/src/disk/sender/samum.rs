@@ -30,7 +30,7 @@ impl Samum {
 /// A transfer of a file.
 pub(super) struct Transfer {
     stream: Stream,
-    /// Some from the first turn on.
+    /// `Some` from the first turn on.
     transport: Option<KernelTcp>,
 }
 

@@ -1,6 +1,6 @@
-//! Measures requests for hot files beside requests for a stalled server.
+//! Measures requests for hot files while other requests wait for a stalled server.
 //!
-//! The server behind the gateway takes every connection. It sends nothing for half of the requests, and one
+//! The server behind the gateway accepts every connection. It sends nothing for half of the requests, and one
 //! byte per second for the others. Windows without and with these requests take turns.
 
 use core::net::SocketAddr;
@@ -120,7 +120,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     dropped.result(peers.len())
 }
 
-/// A window without stalled requests, and one beside them.
+/// A window without stalled requests, and a window during them.
 fn windows_of(league: &League, server: &mut Server, origin: &Origin) -> Result<[Window; 2], Fault> {
     let alone = look(league, server)?;
     let stalled = stall(league, server, origin)?;

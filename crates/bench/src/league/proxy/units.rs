@@ -1,5 +1,6 @@
-//! Measures downloads through samum as a proxy by the bytes that it receives at once, through a pipe and through its
-//! cyclic buffer: figures 4 and 5 of "Rethinking Sendfile Support in Unix Kernel" (Pathak, Stafman, Vithanage), on Linux.
+//! Measures downloads through samum as a proxy by the bytes that it receives in one step, through a pipe and through
+//! its cyclic buffer: figures 4 and 5 of "Rethinking Sendfile Support in Unix Kernel" (Pathak, Stafman, Vithanage), on
+//! Linux.
 
 use std::rc::Rc;
 
@@ -108,7 +109,7 @@ fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str, receives: &str)
     });
 }
 
-/// samum as a proxy that receives `unit` bytes at once.
+/// samum as a proxy that receives `unit` bytes in one step.
 fn peer(unit: u64, splice: bool) -> Result<Peer, Fault> {
     let mut peer = Peer::named("samum-proxy").map_err(Fault::Failed)?;
     peer.configuration += &format!("splice = {splice}\nreceive-max = {unit}\n");

@@ -38,7 +38,7 @@ impl SiteFile {
     }
 }
 
-/// The files of a site of so many.
+/// The files of a site with this many files.
 pub(super) fn files(count: usize) -> Vec<SiteFile> {
     let hot = hot_files(count, HOT).max(1);
     let file = |rank: usize| SiteFile {
@@ -89,7 +89,7 @@ const BODY: f64 = 0.93;
 /// The body: mean and standard deviation of the logarithm of the size.
 const BODY_MU: f64 = 9.357;
 const BODY_SIGMA: f64 = 1.318;
-/// The size from which on a file is of the tail.
+/// If a file has at least this size, it belongs to the tail.
 pub(super) const TAIL_FROM: u64 = 133_000;
 const TAIL_ALPHA: f64 = 1.1;
 

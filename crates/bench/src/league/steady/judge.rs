@@ -19,7 +19,7 @@ pub(super) struct Figures {
     pub(super) p99: Value,
     /// The number of requests without a complete response.
     pub(super) errors: u64,
-    /// The least part of its fair share that a download got; None if no download took long.
+    /// The least part of its fair share that a download got; `None` if no download took long.
     pub(super) share: Option<f64>,
 }
 
@@ -100,7 +100,7 @@ pub(super) fn judge(figures: &Figures, alone: f64, bottleneck: Option<Bottleneck
     }
 }
 
-/// The p99 of hot files may be so many times that without other requests.
+/// The p99 of hot files may be at most this many times the p99 without other requests.
 pub(super) const LATENCY_MAX: f64 = 2.0;
 
 /// The least part of its fair share that each download must get.

@@ -120,7 +120,7 @@ impl fmt::Display for DiskLimit {
 /// Clients per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Loads {
-    /// As many as the disk can serve; None without a limit.
+    /// As many as the disk can serve; `None` without a limit.
     full: Option<f64>,
     least: f64,
     most: f64,
@@ -207,7 +207,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
-    /// None if the kernel counts no queue for it.
+    /// `None` if the kernel counts no queue for it.
     disk: Option<Disk>,
     files: Vec<SiteFile>,
     /// In the order of [`Self::files`].
@@ -242,9 +242,9 @@ impl Drop for Running {
 /// A second as the machine saw it.
 #[derive(Clone, Copy, Debug)]
 struct Tick {
-    /// Of the server's CPU, percent; None if it has none of its own.
+    /// Of the server's CPU, percent; `None` if it has none of its own.
     idle: Option<f64>,
-    /// The length of the disk's queue; None if the kernel does not count it.
+    /// The length of the disk's queue; `None` if the kernel does not count it.
     queue: Option<f64>,
 }
 
@@ -281,7 +281,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Measures a server with a disk. Returns a remark for its row; None if the server did not start.
+    /// Measures a server with a disk. Returns a remark for its row; `None` if the server did not start.
     fn turn(
         &self,
         recorder: &mut Recorder<'_>,
@@ -534,7 +534,7 @@ impl Stage<'_> {
     }
 }
 
-/// The work beside a load: on a thread of its own, which is not on the CPU of the server.
+/// The work that is done during a load: on a thread of its own, which is not on the CPU of the server.
 struct Watch<'a> {
     site: &'a Site,
     files: &'a [SiteFile],
@@ -634,17 +634,17 @@ pub(super) const SECONDS_QUICK: f64 = 3.0;
 const RATE_MIN: u64 = 1 << 16;
 const RATE_MAX: u64 = 1 << 34;
 
-/// The ramp is so many times as long as a load of the search: three minutes and one.
+/// The ramp is this many times as long as a load of the search: three minutes and one.
 const HOLDS: f64 = 3.0;
 
-/// The ramp ends with so many times the clients of its start.
+/// The ramp ends with this many times the clients of its start.
 const RAMP: f64 = 30.0;
 
-/// Files of the site. A server may keep each of them open, beside [`CONNECTIONS`] within 20,000 descriptors.
+/// Files of the site. A server may keep each of them open, in addition to [`CONNECTIONS`], within 20,000 descriptors.
 const FILES: usize = 4000;
 const FILES_QUICK: usize = 1000;
 
-/// Connections at once: as many as servers and the load generator have descriptors for.
+/// Connections at the same time: as many as servers and the load generator have descriptors for.
 const CONNECTIONS: usize = 15_000;
 
 /// Descriptors that the load generator needs for other things.

@@ -16,7 +16,7 @@ pub(super) struct Search {
     direction: Direction,
     least: f64,
     most: f64,
-    /// The search ends when the lowest load that is not safe is at most so many times the highest that is.
+    /// The search ends when the lowest load that is not safe is at most this many times the highest load that is safe.
     precision: f64,
     /// The highest load that was borne, if there is one.
     borne: Option<f64>,
@@ -43,7 +43,7 @@ impl Search {
         Self { direction, least, most, precision, borne: None, not_borne: None }
     }
 
-    /// The next load to try; None if the search has ended.
+    /// The next load to try; `None` if the search has ended.
     pub(super) fn next(&self) -> Option<f64> {
         match (self.borne, self.not_borne) {
             (None, None) => Some(match self.direction {
@@ -58,7 +58,7 @@ impl Search {
         }
     }
 
-    /// Takes the answer for a load.
+    /// Handles the answer for a load.
     pub(super) fn tell(&mut self, load: f64, is_borne: bool) {
         let side = if is_borne { &mut self.borne } else { &mut self.not_borne };
         *side = Some(load);

@@ -14,7 +14,7 @@ use super::shares::present;
 pub(super) struct Second {
     /// The bytes of bodies that came in it.
     pub(super) bytes: u64,
-    /// The p99 of the hot requests that were meant to leave in it, nanoseconds; None without any.
+    /// The p99 of the hot requests that were meant to leave in it, nanoseconds; `None` without any.
     pub(super) p99: Option<Nanos>,
     /// Downloads under way, on average.
     pub(super) downloads: f64,

@@ -15,7 +15,7 @@ pub(super) struct Stay {
     pub(super) bytes: u64,
 }
 
-/// Returns the least part of its fair share that a download got which stayed for [`LONG`] or longer; None if none
+/// Returns the least part of its fair share that a download got which stayed for [`LONG`] or longer; `None` if none
 /// stayed so long. `slices` has the bytes that all these downloads got, in slices of `length`.
 pub(super) fn least_share(downloads: &[Stay], slices: &[u64], length: Nanos) -> Option<f64> {
     let fair = Fair::new(downloads, slices, length);

@@ -14,7 +14,7 @@ use crate::load::{Arrival, Order};
 /// The way in which a server uses its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
-    /// All downloads at once, with equal parts.
+    /// All downloads at the same time, with equal parts.
     Fair,
     /// One file after the other.
     InOrder,
@@ -22,7 +22,7 @@ enum Server {
     Stalling,
 }
 
-/// The record of a load of so many clients per second.
+/// The record of a load of this many clients per second.
 fn load(server: Server, files: &[SiteFile], disk: f64, rate: f64, seed: u64) -> Trace {
     let mut schedule = Schedule::new(Arrival::Poisson(rate), seed);
     let mut popularity = Popularity::new(Order::Zipf(super::ZIPF), files.len(), seed ^ 1);
@@ -95,7 +95,7 @@ fn whole(bytes: f64) -> u64 {
 const SECOND: Nanos = 1_000_000_000;
 const SECONDS: u64 = 20;
 const STEP: Nanos = 2_000_000;
-/// A file in memory takes so long: longer than a step, so that a step is no wait.
+/// The time for a file in memory: longer than a step, so that a step is no wait.
 const HOT_TAKES: Nanos = 4_000_000;
 
 #[test]

@@ -7,7 +7,7 @@ use super::{config, errors, load_text, warnings};
 use crate::print::to_toml;
 use crate::{AcmeChallenge, AcmeEab, Tls, TlsFiles, TlsProfile, acme_names};
 
-/// A site with these keys, behind a section `[acme]`.
+/// A site with these keys, after a section `[acme]`.
 fn site(acme: &str, keys: &str) -> String {
     format!(
         "{acme}\n[[site]]\nlisten = [':80', {{ address = ':443', tls = true }}]\n{keys}\n[[site.route]]\nfiles = '/x'\n"

@@ -81,11 +81,11 @@ impl Delivery {
 }
 
 impl Exchange {
-    /// Takes content.
+    /// Passes content on.
     pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
         let length = content.len();
         self.delivery.bytes += length;
-        // An upstream that speaks HTTP sent these bytes after its response.
+        // Only FastCGI comes here. With HTTP such a response ends with its head, and the bytes count as sent after it.
         if self.delivery.is_bodiless && length > 0 {
             self.note_surplus(tools, "it sent a body with a status that has none; it is dropped");
         }

@@ -8,8 +8,8 @@ use ring::Time;
 use super::{Exchange, Stage, Tools};
 use session::wheel::Tick;
 
-/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help. A client
-/// behind a link of a gigabit takes more.
+/// A client that receives fewer bytes between two looks (0.1 s apart) may be so slow that its response should be kept
+/// in a file. A client with a link of one gigabit per second receives more.
 const SLOW_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The deadlines of an exchange.
@@ -34,9 +34,9 @@ pub(in crate::proxy) struct Clock {
 enum Duty {
     /// Accept the connection.
     Connect,
-    /// Take bytes of the request that wait for it, before its response.
+    /// Receive bytes of the request that wait for it, before its response.
     Take,
-    /// Send the response, or more of it. In a tunnel, take or send bytes.
+    /// Send the response, or more of it. In a tunnel, receive or send bytes.
     Give,
 }
 
@@ -44,11 +44,11 @@ enum Duty {
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     stage: Stage,
-    /// True if bytes wait to be taken by the upstream.
+    /// True if bytes of the request or the tunnel wait for the upstream to receive them.
     has_unsent: bool,
     /// True if the client has to send more of its body.
     is_body_owed: bool,
-    /// True if the next bytes of the upstream would be received at once.
+    /// True if there is room for the next bytes of the upstream, so that the exchange only waits for them.
     is_awaited: bool,
 }
 
@@ -64,7 +64,8 @@ impl Clock {
         }
     }
 
-    /// Takes note that the upstream has sent bytes. They give it no more time to take the request.
+    /// Records that the upstream has sent bytes. These bytes do not extend the upstream's time to receive the
+    /// request.
     pub(super) fn note_progress(&mut self, now: Time) {
         if self.duty != Some(Duty::Take) {
             self.since = now;
@@ -81,10 +82,10 @@ impl Facts {
             Stage::Tunnel if self.has_unsent => return Some(Duty::Give),
             _ => {}
         }
-        // An upstream whose response waits for the client may take nothing meanwhile.
+        // An upstream does not have to receive anything while its response waits for the client.
         let owes_body = self.stage != Stage::Tunnel && !self.has_unsent && self.is_body_owed;
-        // An upstream may need more of the body to continue its content. The session judges the client that owes the
-        // body.
+        // An upstream may need more of the body to continue its content. The session limits the time of the client that
+        // owes the body.
         (self.is_awaited && !owes_body).then_some(Duty::Give)
     }
 }
@@ -98,7 +99,7 @@ impl Exchange {
         }
     }
 
-    /// The time of the next look; `None` while the client has to act first, whose time is the session's matter.
+    /// The time of the next look; `None` while the client has to act first; the session limits the client's time.
     pub(in crate::proxy) fn deadline(&self, now: Time) -> Option<Time> {
         if self.may_be_slow()
             || self.delivery.spool.as_ref().is_some_and(|spool| spool.is_waiting())
@@ -119,7 +120,7 @@ impl Exchange {
         }
     }
 
-    /// The text for the operator if the upstream takes longer.
+    /// The text for the operator if the upstream does not finish its duty within its time.
     fn overdue(&self, tools: &mut Tools<'_>, duty: Duty) -> String {
         let is_shaking = self.tries.link(tools.links).is_some_and(|link| link.is_shaking());
         let (what, key) = match duty {
@@ -200,7 +201,7 @@ mod tests {
             (Asking, true, true, [Some(Take); 2]),
             (Asking, false, false, [Some(Give), None]),
             (Asking, false, true, [None; 2]),
-            // An upstream whose response waits for the client may take nothing.
+            // An upstream does not have to receive anything while its response waits for the client.
             (Content, true, false, [Some(Give), None]),
             (Content, true, true, [Some(Give), None]),
             (Content, false, false, [Some(Give), None]),

@@ -17,8 +17,8 @@ use upstream::{Change, Cost};
 enum Cause {
     /// The server has failed.
     Failure,
-    /// It has too much to do. The next link is a new one, so bytes that follow on this link are not taken for the
-    /// response of another server.
+    /// It has too much to do. The next link is a new one, so bytes that follow on this link are not mistaken for
+    /// another server's response.
     Overload,
     /// It has closed a kept link, which servers may do at any time. The try does not count, and the next link is a new
     /// one.
@@ -62,7 +62,7 @@ impl Exchange {
         self.close_link(tools);
         let is_fault = !was_kept || self.tries.has_heard || status == Status::GatewayTimeout;
         let cause = if is_fault { Cause::Failure } else { Cause::KeptLinkEnded };
-        // A tunnel ends for reasons of its own, which clients can cause.
+        // A tunnel may end for reasons that are not the upstream's fault, and clients can cause them.
         if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
@@ -117,7 +117,7 @@ impl Exchange {
         true
     }
 
-    /// Records a failure of the upstream: its response is an error, or is cut off.
+    /// Records a fault of the upstream. The client gets an error, or its response is cut off.
     pub(super) fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.accuse(tools);
         self.refuse(tools, reason, Status::BadGateway);
@@ -149,7 +149,7 @@ impl Exchange {
             Stage::Content | Stage::Tunnel | Stage::Over => true,
         };
         let has_all = self.delivery.has_all();
-        // The end of the response is near, and then the link can be kept. Content that waits for the client would take
+        // The end of the response is near, and then the link can be kept. Content that waits for the client would use
         // the room that the end needs.
         if is_begun && has_all && self.wire.keeps() && self.upload.has_sent_all {
             self.delivery.output.borrow_mut().drop_rest();

@@ -1,18 +1,22 @@
-//! Long contents are pulled past the ring once their head has come. They go into a pipe that is spliced to the client.
-//! If there is no pipe, and for a slow client, they go into a cyclic buffer from which they are sent. Bytes of a tunnel
-//! to the client are pulled while many of them come at once.
+//! After the head has come, a long content bypasses the ring: the worker reads it from the socket with direct calls.
+//! This is called *pulling*. The content goes into a pipe that is spliced to the client. If no pipe is free, or if the
+//! client is slow, it goes into a cyclic buffer from which it is sent. Bytes of a tunnel to the client are pulled while
+//! many of them come together.
 //!
-//! The ring receives up to 20 KiB at a time from an upstream, and copies these bytes once more. Small responses suit
-//! that, because they need no other call.
+//! The ring receives up to 20 KiB at a time from an upstream, and copies these bytes once more. This suits small
+//! responses, because they need no other call.
 //!
 //! A content is pulled if at least 8 KiB of it are still to come: the ring stops receiving, and `splice(2)` moves at
-//! most `receive-max` at a time through the exchange's one pipe. The cyclic buffer is used instead where no pipe is
-//! free, with `splice = false`, for content in chunks or up to the end of the connection, for transports that take
-//! memory, for an upstream that speaks TLS, and for a client that makes no room for 0.1 s.
+//! most `receive-max` at a time through the exchange's one pipe. The cyclic buffer is used instead
+//!
+//! - if no pipe is free, or with `splice = false`,
+//! - for content in chunks, or up to the end of the connection,
+//! - for transports that send only from memory, and for an upstream that speaks TLS,
+//! - for a client that has made no room during the last 0.1 s.
 //!
 //! Bytes of a FastCGI application on a new link are pulled into the buffer from the first byte on. php-fpm writes 8 KiB
 //! at a time, and each write would be an event and a copy. A tunnel is pulled when 8 KiB wait for the client, until
-//! less than 2 KiB come at once. So messages go through the ring, and bulk data does not.
+//! less than 2 KiB come together. So messages go through the ring, and bulk data does not.
 //!
 //! While contents come in pieces, the worker's next wait gathers completions: as many as there are exchanges, at most
 //! 16, for at most 20 µs. A piece that wakes a sleeping worker costs its sender an interrupt.
@@ -32,12 +36,12 @@ use crate::proxy::wire::Heard;
 use session::budget::Budget;
 use upstream::Link;
 
-/// Bytes from which a pull is worthwhile, because the ring has to stop and begin again. They count the rest of a
-/// content after the bytes that came with the head. For a content of unknown length they count the bytes that have
-/// come, and for a tunnel the bytes that wait for the client.
+/// A pull is worthwhile if at least this many bytes are involved, because the ring has to stop and begin again. For a
+/// content of known length, this is the rest after the bytes that came with the head. For a content of unknown length
+/// it is the bytes that have come, and for a tunnel the bytes that wait for the client.
 pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
-/// If less than this comes at once through a tunnel, the ring receives again, which needs fewer calls for a message. It
-/// is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
+/// If one call brings less than this through a tunnel, the ring receives again, which needs fewer calls for a message.
+/// It is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
@@ -47,9 +51,10 @@ const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer, because keeping account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short. The longest head
-/// fits, with the bytes that may come behind it.
+/// fits, with the bytes that may come after it.
 const SMALL_BYTES: usize = 36 * 1024;
-/// Bytes of a cyclic buffer for a content beside others of its connection. A line of framing fits, and a piece behind it.
+/// Bytes of a cyclic buffer for a content whose connection has other contents at the same time. A line of framing fits,
+/// and a piece after it.
 pub(super) const SHARED_BYTES: usize = 16 * 1024;
 /// Bytes of small buffers that are kept for the next contents.
 const SMALL_BYTES_KEPT: u64 = 4 * 1024 * 1024;
@@ -61,8 +66,8 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 pub(in crate::proxy) struct Pools {
     pipes: PipePool,
     buffers: CyclicPool,
-    /// Small buffers. The [`Output`](crate::output::Output) of each charges the bytes that may be in
-    /// it.
+    /// Small buffers. The [`Output`](crate::output::Output) that uses a small buffer charges the bytes that may be in
+    /// the buffer.
     small: CyclicPool,
     pub(super) files: Files,
 }
@@ -86,7 +91,7 @@ impl Pools {
         self.buffers.take(bytes)
     }
 
-    /// Returns buffers and pipes that no exchange uses to the kernel.
+    /// Gives back to the kernel the buffers and pipes that no exchange uses.
     pub(in crate::proxy) fn shrink(&self) {
         self.buffers.shrink();
         self.small.shrink();
@@ -190,7 +195,7 @@ impl Exchange {
         }
     }
 
-    /// Returns true if the client would get a cyclic buffer if it turned out to be slow.
+    /// Returns true if a slow client should get a cyclic buffer, or a file, here.
     pub(super) fn may_be_slow(&self) -> bool {
         let may_help = match self.reception.method {
             ReceiveMethod::Ring => false,
@@ -200,19 +205,21 @@ impl Exchange {
         may_help && self.stage == Stage::Content && self.is_taken()
     }
 
-    /// Returns true if the client takes the content now. A hole of a page, and a response behind another one, has its
-    /// turn later.
+    /// Returns true if the client receives the content now. Otherwise the content waits for its turn: it is an included
+    /// part of a page, or another response comes first.
     pub(super) fn is_taken(&self) -> bool {
         self.delivery.output.borrow().takes.is_some()
     }
 
-    /// Returns true if the client takes the content now, and no other of its requests beside it. A connection of HTTP/2 has
-    /// many requests, and its memory is not to be as many whole buffers. Only memory beside a file is given to all.
+    /// Returns true if the client receives the content now, and has no other request at the same time. A connection of
+    /// HTTP/2 has many requests, so it should not get one whole buffer for each request. If the route has a buffer
+    /// directory, every request gets its buffer.
     pub(super) fn has_its_turn(&self) -> bool {
         self.is_taken() && !self.is_beside_others()
     }
 
-    /// Returns true if the client takes other contents beside this one, or takes little.
+    /// Returns true if the client receives other contents at the same time, or receives little. Always false if the
+    /// route has a buffer directory.
     pub(super) fn is_beside_others(&self) -> bool {
         self.delivery.output.borrow().is_shared && self.upstream.rules.buffer_dir.is_none()
     }
@@ -220,7 +227,8 @@ impl Exchange {
     /// Pulls a piece of the `left` missing bytes of a content of known length, unless there is no room for it or
     /// nothing has come.
     ///
-    /// A client that takes pipes has one at a time. In memory, as many bytes may wait as the route's buffer has.
+    /// A client whose transport sends from pipes has one pipe at a time. In memory, as many bytes may wait as the
+    /// route's buffer has.
     fn pull_piece(&mut self, tools: &mut Tools<'_>, left: u64) -> Option<io::Result<Pulled>> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let link = self.tries.link(tools.links)?;
@@ -262,8 +270,8 @@ impl Exchange {
         }))
     }
 
-    /// Pulls a content into memory whose end is marked by its framing or by the end of the connection. Until the client
-    /// takes the content, it stays in the socket. If no client wants it any more, only its end is read, so that the
+    /// Pulls into memory a content whose end is marked by its framing or by the end of the connection. Until the turn
+    /// of the content comes, it stays in the socket. If no client wants it any more, only its end is read, so that the
     /// connection can be kept.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
         let link = self.tries.link(tools.links)?;
@@ -290,7 +298,7 @@ impl Exchange {
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
     }
 
-    /// The most bytes that are received at once.
+    /// The most bytes that are received in one call.
     fn receive_max(&self) -> usize {
         usize::try_from(self.upstream.rules.receive_max).unwrap_or(usize::MAX)
     }
@@ -362,7 +370,7 @@ impl Exchange {
     }
 
     /// Takes a cyclic buffer, unless there is one; returns false if none is free. A response has a small buffer before
-    /// its turn, beside other requests of its connection, and while the worker has no memory for a whole one.
+    /// its turn, if its connection has other requests, and while the worker has no memory for a whole buffer.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         let whole = self.buffer_bytes();
         if !self.reception.method.is_memory() {

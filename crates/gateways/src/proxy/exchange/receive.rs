@@ -27,8 +27,8 @@ use session::record::UpstreamTimes;
 /// The time that the rest of a response may take after a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of a response that are received at once while the worker's memory is short, and that may then wait for its
-/// client.
+/// Bytes of a response that are received in one step while the exchange is *lean*: the worker's memory is short. No
+/// more may then wait for the client.
 const LEAN_BYTES_MAX: u64 = 4 * 1024;
 
 /// The line for the operator about a request that was answered before all of it was sent.
@@ -53,8 +53,8 @@ impl Exchange {
         self.delivery.output.borrow().in_memory() >= self.waiting_max()
     }
 
-    /// Bytes of the content that may wait in memory now: few before its turn and beside other requests of its connection,
-    /// and no more than its buffer has.
+    /// Bytes of the content that may wait in memory now. Before its turn, or if its connection has other requests, only
+    /// a few may wait. Never more may wait than the buffer holds.
     fn waiting_max(&self) -> u64 {
         let most = match &self.reception.method {
             ReceiveMethod::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
@@ -73,7 +73,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes that may be received at once. For a client whose turn it is, the buffer is the limit.
+    /// Bytes that may be received in one call. If the content has its turn, the buffer is the limit.
     pub(super) fn room(&self) -> usize {
         if self.has_its_turn() && !self.reception.is_lean {
             return usize::MAX;
@@ -83,8 +83,8 @@ impl Exchange {
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Checks if the worker has memory for as many bytes as the ring receives at once. If not, little is received at a
-    /// time.
+    /// Checks if the worker has memory for as many bytes as the ring receives in one operation. If not, the exchange is
+    /// lean: little is received at a time.
     pub(super) fn note_shortage(&mut self, tools: &Tools<'_>) {
         let is_lean = !tools.shell.cx.budget.has_room(EARLY_BYTES_MAX);
         if core::mem::replace(&mut self.reception.is_lean, is_lean) != is_lean {
@@ -98,7 +98,7 @@ impl Exchange {
         memory_max(&self.upstream.rules)
     }
 
-    /// Takes bytes that the upstream has sent.
+    /// Handles bytes that the upstream has sent.
     pub(in crate::proxy) fn handle_received(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) {
         self.note_heard(tools);
         if self.reception.unread.is_empty() {
@@ -120,7 +120,7 @@ impl Exchange {
         }
     }
 
-    /// Takes note that the upstream has sent bytes.
+    /// Records that the upstream has sent bytes.
     pub(super) fn note_heard(&mut self, tools: &Tools<'_>) {
         self.tries.has_heard = true;
         if self.wire.counts_bytes() {
@@ -154,7 +154,7 @@ impl Exchange {
         at
     }
 
-    /// Takes a part of the response. `is_clean`: no bytes follow it.
+    /// Handles a part of the response. `is_clean`: no bytes follow it.
     pub(super) fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
         if !matches!(heard, Heard::Partial | Heard::Text(_)) {
             self.clock.note_progress(tools.shell.cx.now);
@@ -188,7 +188,7 @@ impl Exchange {
 
     /// Takes the head of the response.
     pub(super) fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
-        // The upstream would take the rest of the body for bytes of the tunnel.
+        // The upstream would mistake the rest of the body for bytes of the tunnel.
         if matches!(meaning, Meaning::Tunnel(_)) && !self.upload.has_sent_all {
             return self.blame(tools, "a 101 before the end of the request's body");
         }
@@ -302,8 +302,8 @@ impl Exchange {
     }
 
     /// Returns true if the socket is empty after a response that was pulled, or after any response of an application.
-    /// Otherwise the next request on the link would take these bytes for its response: all requests of a FastCGI
-    /// connection have the same id.
+    /// If bytes are left in the socket, the next request on the link would mistake them for its response: all requests
+    /// of a FastCGI connection have the same id.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
         if !self.reception.method.is_pulled() && !self.wire.pulls_all() {
             return true;
@@ -321,7 +321,7 @@ impl Exchange {
         }
     }
 
-    /// Takes note that the upstream will send no more.
+    /// Records that the upstream will send no more.
     pub(in crate::proxy) fn handle_ended(&mut self, tools: &mut Tools<'_>) {
         if self.stage == Stage::Tunnel {
             return self.finish(tools, false);

@@ -1,12 +1,12 @@
-//! The state of receiving a response: the way of its bytes, the bytes that were not parsed yet, and the work that a
-//! worker turn has left for them.
+//! The state of receiving a response: the way of its bytes, the bytes that were not parsed yet, and the rest of the
+//! quantum of this worker turn.
 
 use sendfile::Cyclic;
 
-/// Bytes of one response that are taken in a worker turn; then the others come first.
+/// Bytes of one response that are handled in a worker turn; then other exchanges come first.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes that each part of a response, and each line for the operator, counts beside its own. To parse a chunk of one
-/// byte takes about as long as to receive 1 KiB.
+/// Each part of a response, and each line for the operator, uses this many bytes of the quantum in addition to its own
+/// length. To parse a chunk of one byte takes about as long as to receive 1 KiB.
 const PART_BYTES: u64 = 1024;
 
 /// The state of receiving a response.
@@ -15,11 +15,11 @@ pub(super) struct Reception {
     pub(super) method: ReceiveMethod,
     /// Bytes that the ring has received and that were not parsed yet.
     pub(super) unread: Vec<u8>,
-    /// True if the worker's memory is short: little is received at a time.
+    /// True if the exchange is *lean*: the worker's memory is short, so little is received at a time.
     pub(super) is_lean: bool,
     /// Bytes of memory of an incomplete head for which the client's connection is charged.
     pub(super) charged: usize,
-    /// The work that this worker turn has left for the exchange.
+    /// The rest of the exchange's quantum of this worker turn.
     pub(super) share: Share,
     /// True while the exchange waits for another quantum.
     pub(super) is_queued: bool,
@@ -40,7 +40,7 @@ pub(super) enum ReceiveMethod {
     },
 }
 
-/// The work that a worker turn has left for one exchange.
+/// The rest of the quantum of one exchange in a worker turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     turn: u64,
@@ -67,7 +67,7 @@ impl Reception {
 }
 
 impl ReceiveMethod {
-    /// Returns true if the bytes are pulled past the ring.
+    /// Returns true if the bytes bypass the ring.
     pub(super) const fn is_pulled(&self) -> bool {
         !matches!(self, Self::Ring)
     }

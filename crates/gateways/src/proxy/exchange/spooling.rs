@@ -15,12 +15,12 @@ use crate::proxy::spool::Spool;
 use session::kind;
 
 impl Exchange {
-    /// Returns true if a file would be made if the client turned out to be slow.
+    /// Returns true if a slow client would get a file.
     pub(super) fn may_spool(&self) -> bool {
         self.delivery.spool.is_none() && self.upstream.rules.buffer_dir.is_some()
     }
 
-    /// Makes a file if the upstream has more to send than the client takes.
+    /// Makes a file if the upstream has more to send than the client receives.
     pub(super) fn spool_for_slow_client(&mut self, tools: &mut Tools<'_>) {
         let is_ahead = |tools: &mut Tools<'_>| {
             let link = self.tries.link(tools.links);
@@ -39,7 +39,7 @@ impl Exchange {
         self.pull(tools);
     }
 
-    /// Has content that waits for the client written to the file.
+    /// Writes to the file the content that waits for the client.
     pub(super) fn spool(&mut self, tools: &mut Tools<'_>) {
         let Some(spool) = self.delivery.spool.as_mut().filter(|spool| spool.is_open()) else {
             return;
@@ -51,7 +51,7 @@ impl Exchange {
         spool.write(&mut tools.shell.ring, output.is_empty(), tools.shell.cx.now);
     }
 
-    /// Takes a completion of an operation on the file.
+    /// Handles a completion of an operation on the file.
     pub(in crate::proxy) fn handle_spool(&mut self, tools: &mut Tools<'_>, completion: Completion) {
         let Some(spool) = &mut self.delivery.spool else { return };
         let was_open = spool.is_open();

@@ -8,10 +8,10 @@ use ring::Key;
 use super::{Exchange, Stage, Tools};
 use crate::input::Input;
 
-/// Bytes of a body that wait to be taken by an upstream; at this limit the client waits.
+/// Bytes of a body that wait until an upstream receives them; at this limit the client waits.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes of a body that a link gets at once, and that many pieces it gets in a worker turn; then the others come first.
-/// Only a body that was collected has more.
+/// A link gets a body in pieces of at most `PIECE_BYTES_MAX`, and at most `TURN_PIECES_MAX` of them in a worker turn.
+/// Then other exchanges come first. Only a body that was collected has more.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 const TURN_PIECES_MAX: u32 = 16;
 
@@ -106,7 +106,8 @@ impl Upload {
         self.given.held.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Bytes of memory of bytes that have come and that no link has got, once only this exchange counts them.
+    /// Bytes of memory of bytes that have come and that no link has got, after the moment from which no other part
+    /// counts them.
     pub(super) fn waiting_bytes(&self) -> usize {
         let Some(input) = &self.input else { return 0 };
         let input = input.borrow();
@@ -173,7 +174,7 @@ impl Exchange {
         // A body that no link has got can be sent by another one.
         let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
         let mut pieces = 0;
-        // The loop goes on while the upstream takes everything, because no event reports room in an empty queue.
+        // The loop goes on while the upstream receives everything, because no event reports room in an empty queue.
         while let Some(input) = &self.upload.input
             && takes
             && !self.upload.has_sent_all
@@ -227,7 +228,7 @@ impl Exchange {
         if link.sent() > before {
             self.clock.since = tools.shell.cx.now;
         }
-        // The response may have come all the same; the end of the received bytes decides.
+        // Even so, the response may have come; the end of the received bytes decides.
         self.upload.has_sent_all |= has_failed;
     }
 }

@@ -164,7 +164,7 @@ fn fields_of_one_connection_end_here() {
         ("Trailer: X\r\n", &[]),
         // §11.7
         ("Proxy-Authorization: Basic YTpi\r\nProxy-Authenticate: Basic\r\n", &[]),
-        // §7.8, and RFC 9113 §3.1: HTTP/2 in a tunnel would be past all routes.
+        // §7.8, and RFC 9113 §3.1: HTTP/2 in a tunnel would bypass all routes.
         (
             "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n",
             &["Sec-WebSocket-Key: k", "Upgrade: websocket", "Connection: upgrade"],
@@ -258,7 +258,7 @@ fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
             "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nTransfer-Encoding: chunked\r\n",
             &["Transfer-Encoding: chunked", "Upgrade: x", "Connection: upgrade, close"],
         ),
-        // Nothing may come behind the head of the response.
+        // Nothing may come after the head of the response.
         (
             "HEAD / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n",
             &["Content-Length: 5", "Connection: close"],
@@ -516,7 +516,7 @@ fn rfc7239_the_origin_is_told() {
             ("2001:db8::1, 192.0.2.7", "h", "http", format!("for=\"[2001:db8::1]\", {own}")),
         ),
         (trusted, "", ("192.0.2.7", "h", "http", own.into())),
-        // A quote would hide the elements behind it.
+        // A quote would hide the elements after it.
         (
             trusted,
             "Forwarded: for=1.1.1.1;x=\"\r\nX-Forwarded-Proto: a\r\nX-Forwarded-Proto: b\r\n",

@@ -56,7 +56,7 @@ fn fields_of_one_connection_end_here() {
         ("Keep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n", "X: 1\r\n"),
         // §11.7, §6.6.2, §7.8
         ("Proxy-Authenticate: Basic\r\nTrailer: X\r\nUpgrade: h2c\r\n", ""),
-        // Nearly fields of the framing, which some program behind may take for these.
+        // Nearly fields of the framing, which a later program may mistake for these.
         ("Transfer_Encoding: chunked\r\nX: 1\r\nContent_Length: 5\r\n", "X: 1\r\n"),
         ("_Content-Length: 5\r\nTransferEncoding: chunked\r\n", ""),
         // Fields for the proxy.

@@ -81,7 +81,7 @@ fn case(yaml: &Yaml) -> Case {
     }
 }
 
-/// A text or a number of the corpus, whose texts have escapes of their own beside those of YAML.
+/// A text or a number of the corpus, whose texts have escapes of their own in addition to those of YAML.
 fn text(yaml: &Yaml) -> String {
     let Some(text) = yaml.as_str() else {
         return yaml.as_i64().expect("a text or a number").to_string();
@@ -218,7 +218,7 @@ fn a_response_is_refused_or_has_one_meaning() {
             known => known,
         };
         assert_eq!(again.framing, known(response.framing), "{name}");
-        // It judges requests only, so the fields are looked at behind a line of a request.
+        // It judges requests only, so the fields are looked at after a line of a request.
         let fields = sent.iter().position(|&byte| byte == b'\n').expect("a status line") + 1;
         let request = [b"POST / HTTP/1.1\r\n", &sent[fields..]].concat();
         let verdict = HttpRequestData::analyze_raw_request(&request);

@@ -24,8 +24,8 @@ pub struct Admission {
     pub asks: bool,
     /// True if the client's connections are counted.
     pub counts: bool,
-    /// The number of a client's connections beyond which further ones are closed at once. Some if all routes have a
-    /// limit: no route would answer, and clients that send no request must not take the slots of others.
+    /// The number of a client's connections beyond which further ones are closed immediately. `Some` if all routes have
+    /// a limit: no route would answer, and clients that send no request must not take the slots of others.
     pub connections_max: Option<u32>,
     /// True if clients without an address are on Unix sockets; otherwise such clients have gone.
     pub is_unix: bool,

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::*;
 
-/// Figures whose lists have so many entries, with this text wherever there is one.
+/// Figures whose lists have this many entries, with this text wherever there is one.
 fn figures(entries: usize, text: &str) -> Figures {
     let owned = || text.to_owned();
     let server = |number: usize| ServerNumbers {

@@ -24,7 +24,7 @@ fn zone() -> Zone {
     Zone::new(zone::parse(text.as_bytes(), &origin).unwrap(), &origin).unwrap()
 }
 
-/// A question with these bytes behind it.
+/// A question with these bytes after it.
 fn question(flags: u16, counts: [u16; 4], name: &str, kind: u16, behind: &[u8]) -> Vec<u8> {
     let mut message = vec![0x12, 0x34];
     message.extend(flags.to_be_bytes());

@@ -27,7 +27,7 @@ fn ask(server: &mut Server, from: SocketAddr, seq: u32, ack: u32) {
     server.end.queues.remove(&id);
 }
 
-/// Opens so many connections, asks one question on each, and returns the memory for each while they are idle.
+/// Opens this many connections, asks one question on each, and returns the memory for each while they are idle.
 fn memory_of(count: u32) -> usize {
     let mut server = Server::new(|_| {});
     let firsts: Vec<u32> = (0..count)

@@ -55,7 +55,7 @@ const FULL_BW_COUNT: u8 = 3;
 /// `BBR.Beta` in hundredths.
 const BETA: u64 = 70;
 
-/// The share of the path that a flow uses beside others, in hundredths: 100 less `BBR.Headroom`.
+/// The share of the path that a flow uses when there are other flows, in hundredths: 100 less `BBR.Headroom`.
 const WITHOUT_HEADROOM: u64 = 85;
 
 /// `BBR.MinPipeCwnd` in segments.

@@ -35,7 +35,7 @@ pub(crate) struct HyStart {
     round_min_us: u32,
     /// `rttSampleCount`.
     samples: u8,
-    /// `cssBaselineMinRtt`; some exactly in conservative slow start.
+    /// `cssBaselineMinRtt`; `Some` only in conservative slow start.
     css_baseline_us: Option<u32>,
     /// Rounds of conservative slow start that have ended.
     css_rounds: u8,

@@ -13,7 +13,7 @@ pub(crate) struct Undo {
     pub(crate) before: Congestion,
     /// `SND.UNA` when the recovery began.
     marker: SeqNumber,
-    /// The end of the bytes that the recovery has retransmitted. A D-SACK behind it concerns other bytes.
+    /// The end of the bytes that the recovery has retransmitted. A D-SACK after it concerns other bytes.
     end: SeqNumber,
     /// Retransmitted bytes that the peer has not reported as received twice.
     again_bytes: u32,

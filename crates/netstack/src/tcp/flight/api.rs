@@ -60,9 +60,9 @@ pub struct Path {
 /// The data that the connection could send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Ready bytes behind `SND.NXT`; a due FIN counts as one.
+    /// Ready bytes after `SND.NXT`; a due FIN counts as one.
     pub new_bytes: u32,
-    /// `SND.UNA + SND.WND`: the first sequence number that the peer does not take.
+    /// `SND.UNA + SND.WND`: the first sequence number that the peer does not accept.
     pub window_end: SeqNumber,
     /// The largest window that the peer has announced: `Max(SND.WND)` of RFC 9293, 3.8.6.2.1.
     pub window_max: u32,
@@ -88,7 +88,7 @@ pub enum Kind {
 /// The next step of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// Send these bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes behind `SND.NXT` are new
+    /// Send these bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes after `SND.NXT` are new
     /// for any kind.
     Send {
         /// The first byte's sequence number.

@@ -110,7 +110,7 @@ fn rfc2018_2_without_agreement_there_are_no_blocks() {
     assert!(bench.connection.held.is_none());
 }
 
-/// Data has no room for blocks: the acknowledgement leaves alone beside it.
+/// Data has no room for blocks: the acknowledgement leaves separately.
 #[test]
 fn blocks_are_not_lost_when_data_leaves() {
     let mut bench = established();

@@ -1,4 +1,4 @@
-//! Pacing: frames leave at a rate, not all at once when an acknowledgement opens the window.
+//! Pacing: frames leave at a rate, not all together when an acknowledgement opens the window.
 
 use crate::tcp::clock::later;
 use crate::time::Time;
@@ -57,7 +57,7 @@ pub(crate) struct Pacing {
     next_at: Time,
     /// The bytes that may still leave without a wait.
     burst_bytes: u32,
-    /// Some exactly while the connection waits.
+    /// `Some` while the connection waits.
     waits_until: Option<Time>,
 }
 

@@ -107,7 +107,7 @@ impl Rack {
     }
 
     /// Step 5: marks lost bytes. Returns the time of the next check. `is_sure` is true if enough segments were
-    /// delivered behind a gap for a loss by `DUP_THRESH`, or if a recovery is under way.
+    /// delivered after a gap for a loss by `DUP_THRESH`, or if a recovery is under way.
     pub(crate) fn detect(
         &self,
         now: Time,

@@ -52,7 +52,7 @@ impl Rtt {
         (self.srtt_us, u32::try_from(deviation).unwrap_or(u32::MAX))
     }
 
-    /// Takes a measurement from a segment that was sent once, or from timestamps (RFC 6298, 2.2, 2.3, and 3).
+    /// Uses a measurement from a segment that was sent once, or from timestamps (RFC 6298, 2.2, 2.3, and 3).
     pub(crate) fn sample(&mut self, rtt_us: u32) {
         let r = rtt_us.max(1);
         if self.srtt_us == 0 {

@@ -23,7 +23,7 @@ const RECORD_BYTES_MAX: u32 = 64 * 1024;
 /// for whole records. Bytes may then be retransmitted in vain, but none is missed.
 const RECORDS_MAX: usize = 4_096;
 
-/// The number of records up to which new data is sent. The rest is for splits.
+/// New data is sent only while there are fewer records than this. The rest is for splits.
 const RECORDS_OF_NEW_MAX: usize = RECORDS_MAX / 4 * 3;
 
 /// The number of records whose memory is kept while nothing is in flight.
@@ -59,7 +59,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The byte behind the last one.
+    /// The byte after the last one.
     pub(crate) fn end(&self) -> SeqNumber {
         self.from + self.bytes
     }
@@ -70,7 +70,7 @@ impl Record {
 pub(crate) struct Newest {
     /// The time at which the transmission left.
     pub(crate) sent_at: Time,
-    /// The number behind its last byte.
+    /// The number after its last byte.
     pub(crate) end: SeqNumber,
     /// The deliveries at the time at which it left.
     pub(crate) snapshot: Snapshot,
@@ -86,7 +86,7 @@ pub(crate) struct Delivery {
     pub(crate) bytes: u32,
     /// The earliest transmission among delivered bytes that were sent once, for the timeout.
     pub(crate) oldest_sent_at: Option<Time>,
-    /// The transmission that left last; of equal times, the one behind: `RACK.xmit_ts`, `RACK.end_seq`.
+    /// The transmission that left last; of equal times, the one after: `RACK.xmit_ts`, `RACK.end_seq`.
     pub(crate) newest: Option<Newest>,
     /// The greatest end of delivered bytes.
     pub(crate) highest: Option<SeqNumber>,
@@ -163,7 +163,7 @@ pub(crate) struct Sent {
     sacked: u32,
     /// No lost byte is in front of this number.
     lost_from: SeqNumber,
-    /// No byte behind this number was retransmitted.
+    /// No byte after this number was retransmitted.
     again_end: SeqNumber,
     /// The delivered and lost bytes of the connection.
     deliveries: Deliveries,
@@ -361,7 +361,7 @@ impl Sent {
         self.again_end = self.again_end.later(una);
     }
 
-    /// Marks selectively acknowledged bytes. `left` is not before `SND.UNA`; `right` is behind `left` and not after
+    /// Marks selectively acknowledged bytes. `left` is not before `SND.UNA`; `right` is after `left` and not after
     /// `SND.NXT`. A partly covered segment does not count.
     pub(crate) fn sack(
         &mut self,
@@ -444,7 +444,7 @@ impl Sent {
             let is_older = record.sent_at < newest.sent_at
                 || record.sent_at == newest.sent_at && record.end().is_before(newest.end);
             if !is_older {
-                // Behind the retransmitted bytes, records are in the order of their times.
+                // After the retransmitted bytes, records are in the order of their times.
                 if !record.from.is_before(self.again_end) {
                     break;
                 }

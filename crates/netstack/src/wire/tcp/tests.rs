@@ -82,7 +82,7 @@ fn an_option_with_a_wrong_length_ends_them() {
         let parsed = options(&[2, 4, 1, 0, kind, len, 3, 3, 7]);
         assert_eq!((parsed.mss, parsed.window_scale), (Some(256), None), "{wrong:?}");
     }
-    // Cut off behind its kind: the last byte of the header.
+    // Cut off after its kind: the last byte of the header.
     assert_eq!(options(&[2, 4, 1, 0, 1, 1, 1, 8]).mss, Some(256));
 }
 

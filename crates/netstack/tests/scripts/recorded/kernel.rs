@@ -1,7 +1,7 @@
 //! Plays cases to the TCP of the kernel, in a network namespace whose only cable ends here.
 //!
-//! All cases run at once on one thread, each with a peer of its own. The kernel handles an injected frame before the
-//! call returns, so its reply always comes before the next injection.
+//! All cases run at the same time on one thread, each with a peer of its own. The kernel handles an injected frame
+//! before the call returns, so its reply always comes before the next injection.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -229,7 +229,7 @@ impl<'a> Recorder<'a> {
         self.attend()
     }
 
-    /// Has the applications accept and receive.
+    /// Lets the applications accept and receive.
     fn attend(&mut self) -> Result<(), String> {
         while let Ok((socket, peer)) = self.listener.accept() {
             let case = self.cases.iter_mut().find(|case| case.end.remote == peer);

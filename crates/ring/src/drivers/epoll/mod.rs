@@ -21,7 +21,7 @@ use crate::slab::Key;
 use crate::timers::Time;
 use socket::{Interest, index};
 
-/// Events taken from the kernel at once.
+/// Events taken from the kernel in one call.
 const EVENTS_MAX: usize = 256;
 /// Event data of the helpers' eventfd; descriptors are 31 bits.
 const HELPERS: u64 = u64::MAX;

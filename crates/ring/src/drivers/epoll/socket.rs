@@ -290,7 +290,7 @@ fn begin_connect(common: &Common, key: Key, fd: &Fd) -> Result<(), Errno> {
     }
 }
 
-/// Ends the operation `key`, which waits until the socket can take bytes or is dead.
+/// Ends the operation `key`, which waits until the socket has room for bytes or is dead.
 fn end_output(common: &mut Common, key: Key) {
     let result = match common.table.get(key).and_then(Slot::socket) {
         Some((Wait::Connect, fd)) => match rustix::net::sockopt::socket_error(fd.os()) {

@@ -75,9 +75,9 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
 /// A buffered read that is submitted inline waits for data by callback, but for metadata it sleeps in the worker. It
 /// sleeps until the positions of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded` in
 /// the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has ended and has
-/// brought the positions into memory: ext4 keeps all 340 extents of a block of its tree at once. In a file of more
-/// extents the worker could sleep where the next block begins. [`Op::Extents`] brings all blocks into memory, and until
-/// it ends, threads do the reads. Threads do all splices.
+/// brought the positions into memory: ext4 brings all 340 extents of a block of its tree into memory together. In a
+/// file of more extents the worker could sleep where the next block begins. [`Op::Extents`] brings all blocks into
+/// memory, and until it ends, threads do the reads. Threads do all splices.
 ///
 /// If all names of a path are in memory, io_uring opens it inline. The file system may sleep then: it asks a server, or
 /// reads an access control list or a directory's first block. A program may have to permit the open (fanotify). An open
@@ -100,10 +100,10 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
 /// begins to read the whole range: it sleeps for metadata but not for data. A buffered read of one byte then waits by
 /// callback, where the file system allows that (`FMODE_NOWAIT`: ext4, xfs, btrfs). On other file systems a thread waits
 /// for the byte as it would have waited for the page. The metadata is in memory by then, so the read can be inline,
-/// unless the kernel had no memory for the pages or takes less than the range at once (`max_sectors_kb` below 1,024).
-/// In one case the read still sleeps in the worker. If it meets a page that triggers readahead, it submits the next
-/// window, and waits for a tag of the device (`blk_mq_get_tag` below `filemap_readahead`). A device that has stopped
-/// answering may have none left.
+/// unless the kernel had no memory for the pages or takes less than the range in one request (`max_sectors_kb` below
+/// 1,024). In one case the read still sleeps in the worker. If it meets a page that triggers readahead, it submits the
+/// next window, and waits for a tag of the device (`blk_mq_get_tag` below `filemap_readahead`). A device that has
+/// stopped answering may have none left.
 ///
 /// With the kernel's readahead, which is for fast disks, the thread sleeps for pages that are on their way. A read of
 /// one byte in front would avoid this sleep, but it costs more. In a virtual machine the processor's first access to a
@@ -157,7 +157,7 @@ impl Uring {
         }
     }
 
-    /// Have a helper thread do it.
+    /// Give it to a helper thread.
     pub(super) fn submit_to_helper(&mut self, common: &mut Common, key: Key) {
         let is_watch = common.table.get(key).is_some_and(|slot| slot.op.is_watch());
         if is_watch && !self.inotify_armed {

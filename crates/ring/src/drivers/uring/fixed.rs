@@ -15,7 +15,7 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::helpers::job::read_flags;
 use crate::op::Op;
 
-/// The registered buffers of one pool, the first that a read past the page cache used.
+/// The registered buffers of one pool, the first pool that a read used that bypasses the page cache.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
     /// Kept, so that no other mapping can take the addresses of the registered buffers.
@@ -27,7 +27,8 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    /// Makes the kernel's form of a read past the page cache into a registered buffer; `None` for any other operation.
+    /// Makes the kernel's form of a read that bypasses the page cache into a registered buffer; `None` for any other
+    /// operation.
     pub(super) fn entry(&mut self, ring: &IoUring, op: &mut Op) -> Option<Entry> {
         let Op::Read { file, offset, buf, caching } = op else { return None };
         if !file.is_direct() {
@@ -135,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Has the kernel do an operation, and says how it ended.
+    /// Lets the kernel do an operation, and returns its result.
     fn end(common: &mut Common, uring: &mut Uring, op: Op) -> std::io::Result<Event> {
         let key = common.insert(0, op);
         uring.submit(common, key);

@@ -53,7 +53,7 @@ const WIDE_GROUP: u16 = 1;
 const IGNORED: u64 = u64::MAX;
 /// Added to the key in the `user_data` of a cancel; keys leave the bit free.
 const CANCEL: u64 = 1 << 63;
-/// A bit in the `user_data` of entries in front of a splice, beside the key; keys leave the bit free.
+/// A bit in the `user_data` of entries in front of a splice, in addition to the key; keys leave the bit free.
 const ARRIVAL: u64 = 1 << 62;
 /// Added to the key of a close in its `user_data`; keys leave the bit free.
 const CLOSE: u64 = 1 << 61;
@@ -70,7 +70,7 @@ pub(crate) struct Uring {
     recv: Rc<RecvPool>,
     /// The buffers of [`WIDE_GROUP`].
     wide: Rc<RecvPool>,
-    /// Buffers of reads past the page cache.
+    /// Buffers of reads that bypass the page cache.
     fixed: Fixed,
     /// The number of completions that the next wait shall bring.
     gathers: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Uring {
     backlog: VecDeque<Entry>,
     /// The number of times in a row that the kernel has refused submissions.
     refusals: u32,
-    /// Some once the ring cannot be used any more: the errno that each `wait` then fails with.
+    /// `Some` once the ring cannot be used any more: the errno that each `wait` then fails with.
     broken: Option<i32>,
     inotify_armed: bool,
     /// True if inode events have come since they were last read.
@@ -174,14 +174,13 @@ impl Uring {
     fn push(&mut self, entry: Entry) {
         self.backlog.push_back(entry);
         if !self.push_backlog() && self.broken.is_none() {
-            // The queue is full: have the kernel take it. If it refuses, that is the matter of the
-            // next `enter`.
+            // The queue is full: let the kernel empty it. If it refuses, that is the matter of the next `enter`.
             let _ = self.ring.submit();
             self.push_backlog();
         }
     }
 
-    /// Returns whether the submission queue has room for `count` entries at once.
+    /// Returns whether the submission queue has room for `count` entries together.
     fn has_room(&mut self, count: usize) -> bool {
         let queue = self.ring.submission();
         self.backlog.is_empty() && queue.capacity() - queue.len() >= count
@@ -331,7 +330,7 @@ impl Uring {
         }
     }
 
-    /// Has the next wait bring so many completions, if the kernel can gather them in one sleep (Linux 6.12).
+    /// Lets the next wait gather up to this many completions in one sleep, if the kernel can do that (Linux 6.12).
     pub(crate) fn gather(&mut self, completions: usize) {
         if self.ring.params().is_feature_min_timeout() {
             self.gathers = completions.clamp(1, GATHERED_MAX);

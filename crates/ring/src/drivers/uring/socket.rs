@@ -18,12 +18,12 @@ use crate::recv::RecvPool;
 use crate::slab::Key;
 
 /// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as a socket stays within
-/// them, the kernel receives without being asked again (multishot). A socket that fills more could take all buffers of
+/// them, the kernel receives without being asked again (multishot). A socket that fills more could use all buffers of
 /// the ring, and the turn of all others with them. From then on it receives into one buffer per turn, as with epoll.
 /// Sockets that were connected do so from the beginning.
 const RECEIVES_MAX: u32 = 8;
 
-/// The events of a socket that can take bytes or is dead.
+/// The events of a socket that has room for bytes or is dead.
 const WRITABLE: u32 = (libc::POLLOUT | libc::POLLHUP).cast_unsigned() as u32;
 const POLLERR: u32 = libc::POLLERR.cast_unsigned() as u32;
 const POLLRDHUP: u32 = libc::POLLRDHUP.cast_unsigned() as u32;
@@ -36,7 +36,7 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         |events: libc::c_short| opcode::PollAdd::new(target, events.cast_unsigned().into()).build();
     Some(match wait {
         Wait::Accept => {
-            // A multishot accept would take all connections that wait, in one call.
+            // A multishot accept would accept all connections that wait, in one call.
             let events = libc::POLLIN.cast_unsigned().into();
             opcode::PollAdd::new(target, events).multi(true).build()
         }
@@ -229,7 +229,7 @@ impl Uring {
                 let (_, fd) = slot.socket().expect("looked at as a poll");
                 let fd = fd.clone();
                 // A poll reports messages in the error queue as an error, and the end of the peer's side
-                // in any case. Neither means that the socket can take bytes.
+                // in any case. Neither means that the socket has room for bytes.
                 let has_error = events & POLLERR != 0 && !common.take_notices(&fd);
                 if events & WRITABLE == 0 && !has_error {
                     if events & POLLRDHUP != 0 {

@@ -83,7 +83,7 @@ fn note_error<H: Handler>(
     handler.note_error(&shell.cx, head, response, id);
 }
 
-/// Returns true if the response would be cut behind its head, because a disk does not answer.
+/// Returns true if the response would be cut after its head, because a disk does not answer.
 #[cold]
 fn would_fail(
     ring: &mut Ring,

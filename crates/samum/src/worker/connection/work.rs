@@ -9,12 +9,12 @@ use session::{Activity, Outgoing, Session};
 /// The largest memory of an empty input buffer that is kept: for the rest of a tunnel, or for the next connection.
 const INPUT_BYTES_KEPT: usize = 1024;
 
-/// What a connection needs while a request is being received or answered.
+/// The memory that a connection needs while a request is being received or answered.
 pub(super) struct Work<W, A> {
     pub(super) session: W,
     /// Bytes that were received and that the session has not taken.
     pub(super) input: Vec<u8>,
-    /// Some exactly if a response has begun since the last pump: the bytes per second at which the response is sent.
+    /// `Some` if a response has begun since the last pump: the bytes per second at which the response is sent.
     pub(super) rate: Option<Option<NonZeroU64>>,
     /// Answers that were found before their turn, by the number of the request.
     pub(super) answers: Vec<(u32, A)>,
@@ -30,7 +30,8 @@ pub(super) struct Work<W, A> {
 pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<Work<S::Work, A>>>);
 
 impl<W, A> Work<W, A> {
-    /// The session has taken so many bytes of the input. A burst takes its memory along: a connection may go on for hours.
+    /// Removes the `count` bytes of the input that the session has handled. The memory of a burst is freed with its
+    /// last byte, because a connection may go on for hours.
     pub(super) fn consume(&mut self, count: usize) {
         self.input.drain(..count);
         if self.input.is_empty() {

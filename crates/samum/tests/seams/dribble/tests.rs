@@ -1,4 +1,4 @@
-//! Bodies that dribble beside files, in random worlds.
+//! Bodies that dribble in addition to files, in random worlds.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -43,7 +43,7 @@ fn check(all: &[u8], end: End, requests: &[Request], is_http10: bool) {
         assert_eq!(response.body.len(), expected.len(), "{asked:?}");
         assert!(response.body == expected, "{asked:?}");
         if !asked.is_right() {
-            // A length that was kept to is a whole response to the client, whatever was behind it.
+            // A length that was kept to is a whole response to the client, whatever was after it.
             assert_eq!(response.whole, asked.kind == Kind::Long, "{asked:?}");
             break;
         }

@@ -313,7 +313,7 @@ struct Client {
     peer: Peer,
     input: Vec<u8>,
     expected: Vec<Vec<u8>>,
-    /// It sends no more once so many bytes are left.
+    /// It sends no more once this many bytes are left.
     stalls_at: usize,
     resets: bool,
 }

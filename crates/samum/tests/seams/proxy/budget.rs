@@ -13,13 +13,13 @@ use crate::seams::world::for_seeds_of;
 const BUDGET: u64 = 1024 * 1024;
 const BUFFER: u64 = 64 * 1024;
 /// Bytes beyond the budget that a connection may hold: its own budget, for the worker counts it again when it has acted;
-/// what the stream has of the one request that it may always have under way; and, if that is for a page, what comes at once for
-/// each of its eight holes before their turn.
+/// what the stream has of the one request that it may always have under way; and, if that is for a page, what comes in
+/// one step for each of its eight holes before their turn.
 const ONE: u64 = (128 + 64 + 8 * 20) * 1024;
 const CLIENTS: usize = 40;
 /// Bytes of the longest contents.
 const LONG: usize = 300_000;
-/// Bytes that the socket of a client takes.
+/// Bytes that the socket of a client receives.
 const SOCKET: usize = 8 * 1024;
 /// Bytes that may be received for a client that has left, so that the connection to its server can be kept, and before it
 /// has left.

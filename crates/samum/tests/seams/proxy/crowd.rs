@@ -1,4 +1,4 @@
-//! Hundreds of downloads at once, by clients of every speed, from servers with every fault: each byte that
+//! Hundreds of downloads at the same time, by clients of every speed, from servers with every fault: each byte that
 //! arrives is right, no response that was cut off looks whole, and everything is given back.
 
 use testkit::Random;

@@ -88,7 +88,7 @@ fn lines_of_an_application_are_read_by_turns() {
             turns += 1;
             assert!(turns < 100_000, "no response");
         }
-        // The last line of a turn may have more behind it in its piece.
+        // The last line of a turn may have more after it in its piece.
         assert!(turns >= 30_000 / (LINES + LINES / 2), "{turns} turns");
         assert_eq!(stage.response(&mut client).body, b"ok");
         stage.check_nothing_is_left(vec![client], vec![server]);

@@ -37,7 +37,7 @@ pub(super) struct Pebble {
 /// The way in which it behaves.
 #[derive(Clone, Debug)]
 pub(super) struct Behaviour {
-    /// Of a hundred nonces so many are refused.
+    /// Of a hundred nonces, this many are refused.
     pub(super) nonces_refused: u8,
     /// Seconds for which a validation waits, if it waits.
     pub(super) sleep: Option<u8>,

@@ -337,7 +337,7 @@ fn a_response_that_was_cut_is_never_whole() {
                 assert!(error.is_err(), "{path}: {error:?}");
                 assert!(server.wait_for_stderr(why, SOON).is_some(), "{:?}", server.stderr());
             }
-            // An old client takes the end of the connection for the end of the response, unless it is reset.
+            // An old client mistakes the end of the connection for the end of the response, unless it is reset.
             let mut client = connect(&server);
             client.send("GET /cut HTTP/1.0\r\n\r\n").unwrap();
             assert!(client.read_to_end().is_err(), "a reset");

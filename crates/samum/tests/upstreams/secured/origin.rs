@@ -182,7 +182,7 @@ fn answer(
             stream.sock.read_exact(&mut [0])?;
             return Ok(false);
         }
-        // An echo behind a change of protocols.
+        // An echo after a change of protocols.
         "/echo" => {
             let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
             reader.get_mut().write_all(switched.as_bytes())?;

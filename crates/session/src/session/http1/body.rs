@@ -29,7 +29,7 @@ pub(super) enum Form {
     HalfClosed,
 }
 
-/// A producer that has more to give, and the body that goes on behind it.
+/// A producer that has more to give, and the body that goes on after it.
 #[derive(Debug)]
 pub(super) struct Producing {
     pub(super) producer: Box<dyn Producer>,
@@ -46,7 +46,7 @@ pub(super) struct Sending {
     /// The parts that are not in the stream.
     pub(super) parts: Parts,
     pub(super) framing: BodyFraming,
-    /// The fields behind a body in chunks.
+    /// The fields after a body in chunks.
     pub(super) trailers: FieldSection<'static>,
     pub(super) record: Option<Box<Record>>,
     /// The position in the stream at which the body begins.
@@ -54,7 +54,7 @@ pub(super) struct Sending {
 }
 
 impl Incoming {
-    /// Returns true if the consumer can take bytes.
+    /// Returns true if the consumer has room for bytes.
     pub(super) fn has_room(&self) -> bool {
         let least = if self.form == Form::Body { CONSUMER_ROOM_MIN } else { 1 };
         self.form != Form::Offered && self.consumer.room() >= least

@@ -11,7 +11,7 @@ use crate::handler::{AnswerSize, Search};
 use crate::record::Sketch;
 use crate::session::times::Times;
 
-/// The facts that HTTP/1 knows of a request beside its head.
+/// The facts that HTTP/1 knows of a request in addition to its head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestFacts {
     /// True if the client waits for an invitation (`100 Continue`) to send the body.

@@ -1,4 +1,4 @@
-//! The bytes that the peer sends behind the head of a request, which a consumer takes or the session drops.
+//! The bytes that the peer sends after the head of a request, which a consumer takes or the session drops.
 
 use http::{Reject, Status};
 use http1::Limits;
@@ -14,7 +14,7 @@ use crate::handler::Consumer;
 use crate::session::{Moved, Next};
 
 impl Http1 {
-    /// Gives the body of a request to a consumer, or the bytes behind the request if it becomes a tunnel.
+    /// Gives the body of a request to a consumer, or the bytes after the request if it becomes a tunnel.
     pub(super) fn accept_body(
         &mut self,
         work: &mut Work,

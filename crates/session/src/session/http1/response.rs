@@ -161,7 +161,7 @@ impl Work {
         self.end_response(body.record, body.body_at);
     }
 
-    /// Has the producer make more of its bytes.
+    /// Asks the producer for more of its bytes.
     pub(super) fn produce(&mut self, turn: u64) -> Produced {
         let Some(Producing { mut producer, mut body, failure, .. }) = self.producing.take() else {
             return Produced::Ended;

@@ -175,7 +175,7 @@ enum On {
     Bytes(&'static str),
     Eof,
     Answer(AnswerSize),
-    /// All was sent; so many bytes wait to be taken, and whether the session was given them.
+    /// All was sent; this many bytes wait for the session, and whether the session was given them.
     Drained(usize, bool),
     Blocked,
     Waiting,
@@ -341,7 +341,7 @@ const UNIQUE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: true, keep
 const FILES: AnswerSize = AnswerSize { shared: 0, holds_files: true, keep: Keep::IfSmall };
 const POSTPONED: AnswerSize = AnswerSize { shared: 0, holds_files: false, keep: Keep::Never };
 
-/// Checks what each event comes to in a state: what is done next, the state behind it, and what waits.
+/// Checks what each event comes to in a state: what is done next, the state after it, and what waits.
 fn run(name: &str, before: impl Fn() -> State, table: &[(On, Option<Next>, &str, &str)]) {
     for (on, next, after, rest) in table {
         let (mut state, mut cx) = (before(), context());
@@ -1015,13 +1015,13 @@ impl Producer for Made {
 enum Do {
     /// The peer has so much more to send: a request, a part of one, garbage.
     Write(String),
-    /// So many of its bytes arrive.
+    /// This many of its bytes arrive.
     Deliver(usize),
     /// One of the answers that come later is found.
     Answer(usize),
     /// A producer that waits may make another piece.
     Wake,
-    /// The peer takes so many more bytes.
+    /// The peer receives this many more bytes.
     Take(u64),
     /// The disk stands still, or goes on.
     Stall(bool),
@@ -1568,7 +1568,7 @@ const fn byte_of(request: u32) -> u8 {
 struct Sent {
     number: Option<u32>,
     status: u16,
-    /// Bytes behind the head.
+    /// Bytes after the head.
     bytes: u64,
     is_whole: bool,
     closes: bool,
@@ -1675,7 +1675,7 @@ fn events() -> impl Strategy<Value = Vec<Do>> {
     proptest::collection::vec(group, 1..60).prop_map(|groups| groups.concat())
 }
 
-/// The end of the first response is that of the connection, so the body of the request behind it goes nowhere.
+/// The end of the first response is that of the connection, so the body of the request after it goes nowhere.
 #[test]
 fn what_a_dropped_request_sends_is_taken_by_nobody() {
     let rows = RefCell::default();

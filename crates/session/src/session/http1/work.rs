@@ -70,7 +70,7 @@ pub struct Work {
     judged_at: u64,
     /// Bytes that the peer had acknowledged when the wait for it began, or when it was last judged.
     pub(super) acknowledged: i64,
-    /// The beginning of the peer's time to take bytes, kept while the connection waits for a source.
+    /// The beginning of the peer's time to receive bytes, kept while the connection waits for a source.
     pub(super) peer_since: Option<Time>,
     /// The worker turn in which a producer last made bytes, and the number of these bytes.
     pub(super) produced: (u64, u64),
@@ -306,7 +306,7 @@ impl Work {
         }
     }
 
-    /// Drops the requests behind the one that is being answered. The consumer, if any, belongs to the last of them.
+    /// Drops the requests after the one that is being answered. The consumer, if any, belongs to the last of them.
     pub(super) fn drop_behind(&mut self) {
         if !self.exchanges.is_empty() {
             self.exchanges.clear();
@@ -404,7 +404,7 @@ impl Work {
         core::mem::take(&mut incoming.received) >= cx.least_bytes_since(since)
     }
 
-    /// Takes note that the body of the last request that was read has been skipped.
+    /// Records that the body of the last request that was read has been skipped.
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
         if let Some(facts) = self.exchanges.back_facts() {

@@ -19,7 +19,7 @@ use crate::session::refusal;
 use crate::session::times::Times;
 
 impl Http2 {
-    /// Takes the frames of the client; returns the number of bytes taken.
+    /// Handles the frames of the client; returns the number of bytes that were handled.
     pub(super) fn take_bytes(
         &mut self,
         work: &mut Work,
@@ -132,7 +132,7 @@ impl Http2 {
         true
     }
 
-    /// Gives the body of a request to a consumer, if there is one. Then passes the request on.
+    /// If the request has a body, gives it to a consumer. Then passes the request on.
     fn handle_request(
         &mut self,
         work: &mut Work,
@@ -163,8 +163,8 @@ impl Http2 {
         requests.handle_request(self, work, id, head, is_next);
     }
 
-    /// Asks the handler about a request whose body nothing takes: when the body has come, unless the client waits for an
-    /// invitation.
+    /// No consumer takes the body of this request. Asks the handler when the body has come; or immediately, if the
+    /// client waits for `100 Continue`.
     fn skip_body(
         &mut self,
         work: &mut Work,
@@ -201,7 +201,7 @@ impl Http2 {
         self.connection.handle_taken(id, 0, room, clock(cx.now));
     }
 
-    /// Invites the body of a request that waits for its answer, if the client waits for an invitation.
+    /// Sends `100 Continue` if the client waits for it and a consumer still wants the body.
     pub(super) fn invite(&mut self, work: &mut Work, id: u32) {
         let Some(lane) = work.lane(id) else { return };
         if core::mem::take(&mut lane.expect_continue) && lane.incoming.is_some() {
@@ -216,7 +216,7 @@ impl Http2 {
         let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let incoming = work.lane(stream).and_then(|lane| lane.incoming.as_mut());
         let Some(incoming) = incoming else {
-            // Nothing takes it, and the client gets no further window for it.
+            // Nothing uses it, and the client gets no further window for it.
             self.connection.handle_taken(stream, count, 0, now);
             return drop_body(work, stream, count);
         };
@@ -264,7 +264,7 @@ impl Http2 {
         self.feed(work, now, stream);
     }
 
-    /// Gives the consumer of a stream the bytes that wait for it, and the end behind them.
+    /// Gives the consumer of a stream the bytes that wait for it, and the end after them.
     pub(super) fn feed(&mut self, work: &mut Work, now: Time, stream: u32) {
         let Some(lane) = work.lane(stream) else { return };
         let Some(incoming) = &mut lane.incoming else { return };
@@ -329,7 +329,7 @@ impl Http2 {
         work.note_broken(lane, cut);
     }
 
-    /// Gives the window of the connection back for a lane that takes no more of a body.
+    /// Gives the client back the connection's window for bytes that this lane will not take.
     pub(super) fn give_back(&mut self, lane: &super::lane::Lane, now: Time) {
         if let Some(incoming) = &lane.incoming {
             let waiting = u32::try_from(incoming.waiting.len()).unwrap_or(u32::MAX);
@@ -354,10 +354,11 @@ impl Http2 {
     }
 }
 
-/// The time that a request waits for a body that nothing takes. A client may wait for the response before it sends more.
+/// The time for which a request waits for the end of a body that no consumer takes. A client may wait for the response
+/// before it sends more.
 const SKIP: Duration = Duration::from_millis(500);
 
-/// Takes note of bytes of a body that nothing takes.
+/// Counts bytes of a body that no consumer takes.
 fn drop_body(work: &mut Work, stream: u32, count: u32) {
     work.moved += u64::from(count);
     let Some(lane) = work.lane(stream) else { return };

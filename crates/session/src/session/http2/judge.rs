@@ -1,4 +1,5 @@
-//! Deadlines: clients that are too slow, and the end of connections.
+//! Deadlines: clients that are too slow, and the end of connections. To *judge* the streams is to check, at fixed
+//! times, whether their client has made enough progress.
 
 use core::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::context::Context;
 use crate::record::Cut;
 use crate::session::{Next, Why, refusal};
 
-/// The time between two judgements of the streams of a connection. A stream that has to wait for its client at two
-/// judgements has to move some bytes in between, or it ends. If all streams wait, they have to move the bytes of the minimum
-/// rate together, or a response has to end in between. Otherwise the connection ends, too.
+/// The time between two judgements of the streams of a connection. A stream that waits for its client at two judgements
+/// in a row has to move some bytes in between, or it ends. If all streams wait, they have to move the bytes of the
+/// minimum rate together, or a response has to end in between. Otherwise the connection ends, too.
 pub(super) fn period(cx: &Context) -> Duration {
     cx.tuning.timeout_send.min(cx.tuning.timeout_header)
 }
@@ -125,7 +126,7 @@ impl Http2 {
         }
     }
 
-    /// Ends streams whose client does not go on, and the connection behind them if it has done nothing else.
+    /// Ends streams whose client does not go on. Ends the connection, too, if the client has done nothing else on it.
     fn judge(&mut self, work: &mut Work, cx: &mut Context) {
         let period = period(cx);
         let least = cx.least_bytes_in(period);

@@ -15,12 +15,13 @@ use crate::session::framing::{BodyFraming, Sink};
 use crate::session::times::Times;
 use crate::session::{BrokenEnd, Left, Unanswered};
 
-/// The lanes beside which a lane may use the whole window of its file. More lanes share what one connection may prefetch.
+/// The maximum number of lanes of a connection with which each lane may use the whole window of its file. More lanes
+/// share what one connection may prefetch.
 const WHOLE_WINDOW_LANES: usize = 2;
-/// A producer keeps much memory only for a client that has taken so many bytes at once, a frame: a client with smaller
-/// windows might take nothing more.
+/// A producer keeps much memory only for a client whose window once had room for a whole frame (this many bytes). A
+/// client with smaller windows might receive nothing more.
 const LARGE_WINDOW: u64 = http2::limits::FRAME_BYTES_MAX as u64;
-/// The least part of a window that a lane gets: more lanes do not make reads smaller.
+/// A window is divided into at most this many parts, so more lanes do not make reads smaller.
 const WINDOW_PARTS_MAX: usize = 8;
 
 /// One request that is not answered to its end.
@@ -29,7 +30,7 @@ pub(super) struct Lane {
     /// The number of its stream, and of the request.
     pub(super) id: u32,
     pub(super) stage: Stage,
-    /// True if the handler was asked about the request. It is asked late if nothing takes the body.
+    /// True if the handler was asked about the request. It is asked late if no consumer takes the body.
     pub(super) was_asked: bool,
     pub(super) times: Times,
     /// The priority that the client wishes.
@@ -48,7 +49,7 @@ pub(super) struct Lane {
     pub(super) was_late: bool,
     /// Memory of the lane and bytes of files that are counted for the connection.
     pub(super) counted: Counted,
-    /// The bound for which its reads count.
+    /// The limit against which its reads count.
     pub(super) reading: Reading,
     /// True if the bytes of the response are paced.
     pub(super) is_paced: bool,
@@ -71,10 +72,10 @@ pub(super) enum Stage {
 pub(super) enum Lookup {
     /// The handler will deliver the answer.
     Pending(Option<Rc<dyn Search>>),
-    /// The turn of the response has come, or comes when a gateway is free for this connection.
+    /// The turn of the response has come (false), or comes when a gateway is free for this connection (true).
     Postponed(bool),
-    /// The handler is asked when the body has come, which nothing takes; this many bytes of it were dropped. A fault of the
-    /// body is noticed so, and no client has to stop in the middle of a short body.
+    /// No consumer takes the body. The handler is asked when the body has come. The number is how many bytes of it were
+    /// dropped. In this way a fault of the body is noticed, and no client has to stop in the middle of a short body.
     Body(u64),
 }
 
@@ -119,7 +120,7 @@ pub(super) struct Incoming {
     /// Bytes that have come.
     pub(super) received: u64,
     pub(super) form: Form,
-    /// Some if the body is complete, but for the waiting bytes: its trailers.
+    /// The trailers. `Some` once the whole body has come, even if some bytes still wait.
     pub(super) end: Option<FieldSection<'static>>,
 }
 
@@ -151,8 +152,9 @@ impl Sending {
         self.parts.is_none() && self.producer.is_none()
     }
 
-    /// Promises the next part of the body, about `room` bytes of it if it is made; returns whether there was one.
-    /// `lanes` is the number of lanes that share the connection, and `window` are the bytes that the client takes now.
+    /// Promises the next part of the body; returns whether there was one. A producer is asked for about `room` bytes.
+    /// `lanes` is the number of lanes that share the connection, and `window` are the bytes for which the client has
+    /// room now.
     pub(super) fn promise(
         &mut self,
         stream: &mut Stream,
@@ -334,7 +336,7 @@ impl Lane {
         }
     }
 
-    /// Returns true if the request ends without a response if the client sends nothing more.
+    /// Returns true if the request gets no complete response unless the client does something more.
     pub(super) fn is_lost_without_client(&self) -> bool {
         match &self.stage {
             Stage::Asked { lookup: Lookup::Pending(Some(search)), .. }
@@ -346,7 +348,7 @@ impl Lane {
         }
     }
 
-    /// Takes out the entry of a response that has begun.
+    /// Takes out the log record of a response that has begun.
     pub(super) fn take_left(&mut self) -> Option<Left> {
         let Stage::Sending(sending) = &mut self.stage else { return None };
         let mut record = sending.record.take()?;
@@ -366,7 +368,8 @@ impl Lane {
         }
     }
 
-    /// What was sent of the response before its time.
+    /// The record of a lane that ends too early: the part of the response that was sent, or the request if no response
+    /// has begun.
     pub(super) fn into_end(mut self) -> BrokenEnd {
         match self.take_left() {
             Some(left) => BrokenEnd::Left(left),

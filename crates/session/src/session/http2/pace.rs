@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use ring::Time;
 
-/// The time whose bytes a paced connection sends at once: the precision of deadlines.
+/// A paced connection sends the bytes of this time in one step. It is the precision of deadlines.
 const PACE_TIME: Duration = Duration::from_millis(250);
 /// The most time whose bytes are made up for, because deadlines pass late. A client that paused does not get the bytes of the
 /// pause.
@@ -46,12 +46,12 @@ impl Pace {
         self.room
     }
 
-    /// Takes note of bytes that are sent, at most the room.
+    /// Records bytes that are sent, at most the room.
     pub(super) const fn spend(&mut self, bytes: u64) {
         self.room -= bytes;
     }
 
-    /// Takes note that a lane waits for the refill.
+    /// Records that a lane waits for the refill.
     pub(super) const fn want(&mut self) {
         self.is_wanted = true;
     }

@@ -13,13 +13,13 @@ use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::Pump;
 
-/// The bytes of a connection that leave in one worker turn: those of transports that take memory only.
+/// The bytes of a connection that leave in one worker turn: those of transports that send only from memory.
 const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
 /// The bytes of content in one frame: with its head it is one record of TLS.
 const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
-/// The most bytes that a producer makes at once.
+/// The most bytes that a producer makes in one call.
 const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
-/// The least bytes that a producer is asked for, also if the client takes fewer.
+/// The least bytes that a producer is asked for, also if the client receives fewer.
 const PRODUCED_BYTES_MIN: u64 = 4 * 1024;
 
 /// The result of a lane's turn.
@@ -225,7 +225,7 @@ impl Http2 {
         self.frame(work, ring, disk, owner, room)
     }
 
-    /// Frames what a lane has ready, at most `room` bytes.
+    /// Puts the ready bytes of a lane into a frame, at most `room` bytes.
     fn frame(
         &mut self,
         work: &mut Work,
@@ -280,7 +280,7 @@ impl Http2 {
     }
 }
 
-/// Ends a body behind its last byte: by its trailers, or by a frame without content.
+/// Ends a body after its last byte: by its trailers, or by a frame without content.
 fn end(
     connection: &mut Connection,
     id: u32,

@@ -1,4 +1,4 @@
-//! Responses: a head, and a lane for the body unless that leaves at once.
+//! Responses: a head, and a lane for the body unless the body is sent together with the head.
 
 use http::{FieldSection, Head, Status};
 use http2::ErrorCode;
@@ -42,8 +42,8 @@ fn default_priority(content_type: Option<&[u8]>) -> Priority {
 }
 
 impl Http2 {
-    /// Frames the head of a response. Its body follows at once, or by a lane. Without a head of the request, `is_head` says
-    /// that its method is HEAD.
+    /// Puts the head of a response into frames. Its body follows directly, or by a lane. Without a head of the request,
+    /// `is_head` says that its method is HEAD.
     #[inline]
     pub(super) fn begin_response(
         &mut self,
@@ -156,15 +156,15 @@ impl Http2 {
         self.pace(work, cx, id, rate);
     }
 
-    /// Returns true if a whole body may leave behind its head: no lane has bytes that are to be sent before, and the client
-    /// takes them.
+    /// Returns true if a whole body may leave together with its head: no lane has bytes that are to be sent before, and
+    /// the client receives them.
     fn may_send(&self, work: &Work, id: u32, size: u64) -> bool {
         work.scheduler.next_stream().is_none()
             && work.unsent() < BATCH_BYTES
             && u64::from(self.connection.data_room(id)) >= size
     }
 
-    /// Frames a whole body behind its head.
+    /// Puts a whole body into frames, after its head.
     fn send_whole(
         &mut self,
         work: &mut Work,

@@ -1,18 +1,19 @@
-//! The bytes of files that the lanes of one connection may have in memory. Reads count from their begin on.
+//! The bytes of files that the lanes of one connection may have in memory. Reads count from the moment when they begin.
 //!
 //! There are three bounds, so that no lane waits for another one that cannot go on:
 //!
-//! - *Copies* of resident bytes. Beyond the bound a lane in its turn copies what it frames at once, so it can always go on.
-//! - *Reads* of lanes whatever their client takes. A device has three quarters of what other devices leave, so that a
-//!   device that does not answer leaves room for others. A lane that finds no room waits, and lanes that wait for their
-//!   client give back what they have read.
+//! - *Copies* of resident bytes. Beyond the bound a lane in its turn copies only the bytes of its next frame, so it can
+//!   always go on.
+//! - *Reads* of lanes, whatever windows their client gives. A device has three quarters of what other devices leave, so
+//!   that a device that does not answer leaves room for others. A lane that finds no room waits, and lanes that wait
+//!   for their client give back what they have read.
 //! - Reads *ahead*, of lanes for which the windows of the client have room for all that they read. The lanes share what heads
-//!   and bodies of requests leave. A lane beside which no other has a file may use its whole window.
+//!   and bodies of requests leave. A lane that is the only one with a file may use its whole window.
 
 use ring::Device;
 use sendfile::{Allowance, Stream};
 
-/// Bytes of copies that lanes have not framed: two of those that a stream makes at once.
+/// Bytes of copies that lanes have not framed: twice the bytes that a stream copies in one step.
 pub(super) const COPIED_BYTES_MAX: u64 = 128 * 1024;
 /// Bytes that lanes read, or have read and not framed, whatever windows their client gives them.
 pub(super) const READ_BYTES_MAX: u64 = 64 * 1024;
@@ -32,7 +33,7 @@ pub(super) struct FileBytes {
     pub(super) ahead: u64,
 }
 
-/// The bound for which the reads of a lane count.
+/// The limit against which the reads of a lane count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// True if they count as bytes that are read ahead.

@@ -1,4 +1,5 @@
-//! Lanes share the room for bytes of files (`room.rs`): who may copy and read how much, and who has to give back.
+//! Lanes share the room for bytes of files (`room.rs`): which lanes may copy and read, and how much, and which lanes
+//! have to give memory back.
 
 use http2::server::Connection;
 use ring::{Ring, Time};
@@ -20,8 +21,8 @@ pub(super) enum Fill {
 }
 
 impl Work {
-    /// Makes lanes ready that wait for room, if there is some. If there is none, lanes give back what they have read and may
-    /// not send now. Returns whether a lane is ready now.
+    /// Makes lanes ready that wait for room, if there is room. Otherwise lanes that cannot send now give back the bytes
+    /// that they have read. Returns true if a lane is ready now.
     pub(super) fn share_room(&mut self, connection: &Connection, now: Time) -> bool {
         if !self.wants_room() {
             return false;
@@ -31,7 +32,7 @@ impl Work {
         }
         for place in 0..self.lanes.len() {
             let lane = &mut self.lanes[place];
-            // A lane that waits for room may have what is behind the missing bytes.
+            // A lane that waits for room may have what is after the missing bytes.
             if matches!(lane.pause, Pause::Window | Pause::Rate | Pause::Memory) {
                 lane.stream.reclaim(now);
                 self.recount_at(place);
@@ -69,7 +70,7 @@ impl Work {
             Fill::Ahead => (0, 0),
         };
         let stream = &mut self.lanes[place].stream;
-        // Most files are resident, and then nobody has to know what others read.
+        // Most files are resident, and then the reads of others do not matter.
         if copies > 0 && !stream.reads_ahead() {
             let resident = Allowance { copies, reads: 0 };
             if !stream.fill(ring, disk, owner, resident, budget) {
@@ -91,7 +92,7 @@ impl Work {
         waits
     }
 
-    /// The resident bytes that a lane may copy in its turn, if it frames `frame` bytes at once.
+    /// The resident bytes that a lane may copy in its turn, if its next frame has `frame` bytes.
     fn copies(&self, frame: u64) -> u64 {
         let left = COPIED_BYTES_MAX.saturating_sub(self.counted.files.copied);
         left.max(frame)

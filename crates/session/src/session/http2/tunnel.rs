@@ -9,7 +9,7 @@
 //! |---|---|
 //! | 101 that accepts the key | 200, and then the bytes of the tunnel in DATA frames |
 //! | 101 that does not accept the key | 502: a server that knows nothing of WebSocket has not agreed to anything |
-//! | any other success | 501, because a client would take it for the beginning of the tunnel |
+//! | any other success | 501, because a client would mistake it for the beginning of the tunnel |
 //! | any other status | the same |
 //!
 //! END_STREAM is the end of one direction, as FIN is. A tunnel that breaks is reset with CONNECT_ERROR.
@@ -111,7 +111,7 @@ impl Http2 {
             self.begin_response(work, cx, id, head.as_ref(), false, response);
             return self.feed(work, cx.now, id);
         }
-        // Nothing takes what the client may have sent already.
+        // Nothing uses the bytes that the client may have sent already.
         self.stop_body(work, cx.now, id);
         match reject {
             None => self.begin_response(work, cx, id, head.as_ref(), false, response),

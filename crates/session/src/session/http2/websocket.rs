@@ -1,4 +1,4 @@
-//! The request for an upgrade that stands for one for a tunnel, and the key that its server has to accept.
+//! The request for an upgrade that replaces a request for a tunnel, and the key that its server has to accept.
 //!
 //! Reading list: RFC 6455 §1.3, §4; RFC 8441 §5.
 
@@ -10,7 +10,7 @@ pub(super) const WEBSOCKET: &[u8] = b"websocket";
 pub(super) const UPGRADE: &[u8] = b"Upgrade";
 const KEY: &[u8] = b"Sec-WebSocket-Key";
 pub(super) const ACCEPT: &[u8] = b"Sec-WebSocket-Accept";
-/// The text behind a key when a server accepts it (RFC 6455 §1.3).
+/// The text after a key when a server accepts it (RFC 6455 §1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The tunnel of a lane.

@@ -18,17 +18,17 @@ use crate::session::{Broken, Outgoing};
 
 /// Requests of one connection that begin in one worker turn; later requests wait for the next turn.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
-/// Bytes of frames that are made before the transport is asked to take them.
+/// Bytes of frames that are made before the transport is asked to send them.
 pub(super) const BATCH_BYTES: u64 = 64 * 1024;
 /// Bytes of frames that the transport has not taken. At this limit no more requests are read. Heads of responses and
-/// small responses are framed at once.
+/// small responses are put into frames immediately.
 pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
 /// Bytes of heads of requests that wait. At this limit nothing more is read until some have been answered.
 const HEAD_BYTES_MAX: u64 = 512 * 1024;
 /// Bytes of requests that wait: heads, and bodies for which their consumers have no room or that these keep. At this limit
 /// further streams are refused.
 pub(super) const HELD_BYTES_MAX: u64 = 704 * 1024;
-/// Bytes of a body that are dropped before its request is answered, if nothing takes the body: half of the window that a
+/// Bytes of a body that are dropped before its request is answered, if nothing uses the body: half of the window that a
 /// stream has in the beginning.
 pub(super) const DROPPED_BYTES_MAX: u64 = 32 * 1024;
 /// Streams of one connection that occupy gateways at the same time: as many as connections that a browser opens to one
@@ -45,7 +45,7 @@ pub(in crate::session) struct Work {
     pub(in crate::session) place: Place,
     /// Frames that the transport sends.
     pub(super) queue: OutQ<Piece>,
-    /// Frames that come behind those.
+    /// Frames that come after those.
     pub(super) out: Vec<u8>,
     /// The lanes are sorted by id, in ascending order.
     #[expect(clippy::vec_box, reason = "a lane is large, and lanes end out of order")]
@@ -72,7 +72,8 @@ pub(in crate::session) struct Work {
     /// True if a response has ended since the last judgement.
     pub(super) has_answered: bool,
     pub(super) pace: Option<Pace>,
-    /// The time up to which requests wait for bodies that nothing takes; some while there are such requests.
+    /// Requests whose body no consumer takes wait until this time for the end of the body. `None` if there are no such
+    /// requests.
     pub(super) skips_until: Option<Time>,
 }
 
@@ -307,7 +308,7 @@ impl Work {
         }
     }
 
-    /// Copies what the peer does not take out of the disk's buffers. The lanes have given these
+    /// Copies the bytes that the peer does not receive out of the disk's buffers. The lanes have given these
     /// bytes away, so they cannot be read again when others need the buffers.
     pub(super) fn free_buffers(&mut self) {
         let is_read = |piece: &Piece| matches!(piece, Piece::Disk(..));

@@ -225,7 +225,7 @@ fn probe_rtt_comes_after_five_seconds_and_lasts_200_ms() {
 fn aggregated_acknowledgements_widen_the_window() {
     let mut flow = Flow::cruising();
     let before = flow.cwnd;
-    // All of four round trips at once.
+    // All of four round trips together.
     for _ in 0..5 {
         flow.now = later(flow.now, 3 * u64::from(RTT_US));
         for _ in 0..4 {

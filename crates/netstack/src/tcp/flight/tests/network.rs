@@ -149,13 +149,13 @@ struct World {
     /// When the link has sent all that it has.
     link_free: Time,
     outage_until: Time,
-    /// What the receiver has: up to here, and ranges behind.
+    /// What the receiver has: up to here, and ranges after.
     received: u32,
     ranges: Vec<(u32, u32)>,
     recent_ms: u32,
     unacknowledged: u32,
     ack_at: Option<Time>,
-    /// Some exactly while the window is closed.
+    /// `Some` while the window is closed.
     opens_at: Option<Time>,
     report: Report,
 }

@@ -92,7 +92,7 @@ impl Bench {
         }
     }
 
-    /// Sends so many new segments at once.
+    /// Sends this many new segments without a pause.
     fn push(&mut self, segments: u32) -> Vec<Sent> {
         self.new_bytes += segments * MSS;
         self.send()
@@ -311,7 +311,7 @@ fn rfc8985_6_2_reordering_is_learned() {
     bench.pass_ms(RTT_MS);
     bench.ack_sack(0, &[(1_000, 3_000)]);
     bench.ack(3_000);
-    // The first segment came late: the next gap has time, although many segments came behind it.
+    // The first segment came late: the next gap has time, although many segments came after it.
     assert_eq!(bench.ack_sack(3_000, &[(4_000, 9_000)]), []);
     let (ms, sent) = bench.wait();
     assert_eq!((ms, sent), (RTT_MS / 4, [(3_000, 1_000, Kind::Fast)].into()));
@@ -514,7 +514,7 @@ fn rfc2018_8_what_was_acknowledged_selectively_and_dropped_is_sent_again() {
     bench.push(10);
     bench.pass_ms(RTT_MS);
     bench.ack_sack(0, &[(1_000, 10_000)]);
-    // The peer takes the first segment and has none of the others any more.
+    // The peer receives the first segment and has none of the others any more.
     bench.pass_ms(RTT_MS);
     assert_eq!(bench.ack(1_000), []);
     let (ms, sent) = bench.wait();
@@ -551,7 +551,7 @@ fn an_acknowledgement_of_what_was_not_sent_changes_nothing() {
     for una in [10_001, 1 << 20, 1 << 31, u32::MAX] {
         assert_eq!(bench.hear(una, &[], None, false), Acked::default());
     }
-    // Blocks behind SND.NXT, in front of SND.UNA, and turned around.
+    // Blocks after SND.NXT, in front of SND.UNA, and turned around.
     for block in
         [(9_000, 11_000), (1 << 30, 1 << 31), (5_000, 5_000), (6_000, 5_000), (0, u32::MAX)]
     {
