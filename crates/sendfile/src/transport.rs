@@ -60,7 +60,8 @@ pub enum Alpn {
     Http2,
 }
 
-/// What a handshake has said about a connection: who may read it, and whom the client has asked for.
+/// The facts of a handshake about a connection: its version and cipher, the names that the client has asked for and
+/// shown.
 pub trait Handshake: fmt::Debug {
     /// The version of TLS: `TLSv1.2` or `TLSv1.3`.
     fn version(&self) -> &'static str;

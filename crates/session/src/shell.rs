@@ -61,7 +61,7 @@ pub struct Shell<O: ?Sized = dyn Operator> {
     pub cx: Context,
     /// The devices that do not answer, as all workers know them.
     silences: Arc<Silences<String>>,
-    /// The messages to the operator go there. The owner of the shell may have more there.
+    /// The receiver of messages to the operator. The owner of the shell may have more there.
     pub desk: O,
 }
 

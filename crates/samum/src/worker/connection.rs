@@ -457,7 +457,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Returns true if the connection may go on at once. A connection that had its quantum waits in the queue with the
-    /// others. With a quantum for each event, many such connections would take the worker for themselves.
+    /// others. With a quantum for each event, many such connections would use the worker for themselves.
     fn may_go_on(&self, work: &Work<S::Work, A>) -> bool {
         !work.queued && !self.session.had_its_quantum(&work.session)
     }

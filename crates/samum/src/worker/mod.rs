@@ -74,7 +74,7 @@ const DELIVERIES_MAX: usize = 128;
 const AGAIN_MAX: usize = 64;
 /// Deadlines of connections that are looked at in one worker turn. Thousands of connections can expire at one tick.
 const EXPIRIES_MAX: usize = 128;
-/// Connections that are asked to give back buffers at once, when others starve.
+/// Connections that are asked together to give back buffers, when others starve.
 const RECLAIMS_MAX: usize = 16;
 
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
@@ -141,7 +141,7 @@ pub struct Parts {
     pub silences: Arc<Silences<String>>,
     /// The times at which any worker last reported clients that do not speak HTTP/1.
     pub reported: Arc<Reported>,
-    /// What the page of the operator shows, of all workers.
+    /// The figures of all workers, for the page of the operator.
     pub board: Arc<Board>,
     /// Open files that this worker may keep.
     pub descriptors_max: usize,

@@ -408,7 +408,7 @@ impl Session for Http1 {
 
     #[inline]
     fn had_its_quantum(&self, work: &Work) -> bool {
-        // A session that takes no more requests drops all bytes at once, and needs no further turn.
+        // A session that accepts no more requests drops all bytes directly, and needs no further turn.
         self.is_open() && work.has_begun_all()
     }
 

@@ -68,7 +68,7 @@ pub trait Session: core::fmt::Debug + Sized {
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Takes note that the answer to a [deferred](Defer) request was found. Returns whether the answer is to be kept until
+    /// Records that the answer to a [deferred](Defer) request was found. Returns whether the answer is to be kept until
     /// [`next_turn`](Self::next_turn). If not, it is found again then, or the request no longer waits. Call
     /// [`next_turn`](Self::next_turn) and pump afterwards.
     fn handle_answer(
@@ -239,7 +239,7 @@ pub trait Requests {
     /// for it before it passes the request on, and only if the request has a body or asks for an upgrade.
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
 
-    /// Takes a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
+    /// Receives a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
     /// [`respond`](Session::respond) if the response [is next](crate::handler::Request::is_next), else
     /// [`defer`](Defer::defer).
     fn handle_request<S: Defer>(

@@ -347,7 +347,7 @@ impl Work {
     }
 }
 
-/// The largest piece that is copied behind its frame's head: the copy costs less than a piece of its own.
+/// The largest piece that is copied after its frame's head: the copy costs less than a piece of its own.
 pub(super) const INLINED_BYTES_MAX: u64 = 4 * 1024;
 
 /// Appends the next bytes of a body, `count` of them, which are ready.
