@@ -19,8 +19,9 @@
 //! - arguments made of the query (§4.4), because programs mistake those that begin with `-` for options.
 
 use core::net::IpAddr;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use core::ops::Range;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use http::{Field, Framing, Head, Target, path};
@@ -39,12 +40,26 @@ pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const HIDDEN_FIELDS: [&[u8]; 5] =
     [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy"];
 
+/// Room for the texts of most requests, and for their variables.
+const TEXTS_BYTES: usize = 1024;
+const VARIABLES: usize = 32;
+
 /// The variables of one program. Each name occurs once.
 #[derive(Debug, Default)]
 pub struct Environment {
-    variables: Vec<(OsString, OsString)>,
+    /// The names and the values. A value that was replaced stays among them.
+    texts: Vec<u8>,
+    variables: Vec<Variable>,
     /// The path of the request, if it is not that of `REQUEST_URI`.
     path: Option<Box<[u8]>>,
+}
+
+/// The places of a variable's name and value among the texts. Most requests have 20 variables. With memory of its own for
+/// each text, a request took 15,000 instructions more.
+#[derive(Debug)]
+struct Variable {
+    name: Range<usize>,
+    value: Range<usize>,
 }
 
 /// The facts about a request that are not in its head.
@@ -88,14 +103,17 @@ pub struct Script<'a> {
 impl Environment {
     /// Bytes of memory of all variables.
     pub(crate) fn memory(&self) -> usize {
-        let texts = self.variables.iter().map(|(name, value)| name.capacity() + value.capacity());
         let path = self.path.as_ref().map_or(0, |path| path.len());
-        texts.sum::<usize>() + self.variables.capacity() * size_of::<(OsString, OsString)>() + path
+        self.texts.capacity() + self.variables.capacity() * size_of::<Variable>() + path
     }
 
     /// The variables that are known before the program is found, and before all of the body has come.
     pub fn new(head: &Head<'_>, circumstances: &Circumstances<'_>) -> Self {
-        let mut all = Self::default();
+        let mut all = Self {
+            texts: Vec::with_capacity(TEXTS_BYTES),
+            variables: Vec::with_capacity(VARIABLES),
+            path: None,
+        };
         let (path, query) = match head.target {
             Target::Origin { path, query } => (path, query),
             Target::Asterisk | Target::Authority => (&b"*"[..], None),
@@ -112,36 +130,36 @@ impl Environment {
         // Of a Unix socket nginx says the same.
         let client = sender.client.map(|client| client.to_canonical().to_string());
         let client = client.as_deref().unwrap_or("unix:").as_bytes();
-        all.set("AUTH_TYPE", b"");
-        all.set("GATEWAY_INTERFACE", b"CGI/1.1");
+        all.add("AUTH_TYPE", b"");
+        all.add("GATEWAY_INTERFACE", b"CGI/1.1");
         if scheme == Scheme::Https {
-            all.set("HTTPS", b"on");
+            all.add("HTTPS", b"on");
         }
-        all.set("QUERY_STRING", query.unwrap_or_default());
-        all.set("REDIRECT_STATUS", b"200");
-        all.set("REMOTE_ADDR", client);
-        all.set("REMOTE_HOST", client);
+        all.add("QUERY_STRING", query.unwrap_or_default());
+        all.add("REDIRECT_STATUS", b"200");
+        all.add("REMOTE_ADDR", client);
+        all.add("REMOTE_HOST", client);
         if let Some(port) = circumstances.client_port {
-            all.set("REMOTE_PORT", port.to_string().as_bytes());
+            all.add("REMOTE_PORT", port.to_string().as_bytes());
         }
-        all.set("REQUEST_METHOD", head.method.as_bytes());
-        all.set("REQUEST_SCHEME", scheme.name().as_bytes());
-        all.set("REQUEST_URI", &uri);
+        all.add("REQUEST_METHOD", head.method.as_bytes());
+        all.add("REQUEST_SCHEME", scheme.name().as_bytes());
+        all.add("REQUEST_URI", &uri);
         if let Some(address) = circumstances.server_address {
-            all.set("SERVER_ADDR", address.to_canonical().to_string().as_bytes());
+            all.add("SERVER_ADDR", address.to_canonical().to_string().as_bytes());
         }
-        all.set("SERVER_NAME", name);
-        all.set("SERVER_PORT", port.to_string().as_bytes());
-        all.set("SERVER_PROTOCOL", head.version.name().as_bytes());
-        all.set("SERVER_SOFTWARE", concat!("samum/", env!("CARGO_PKG_VERSION")).as_bytes());
+        all.add("SERVER_NAME", name);
+        all.add("SERVER_PORT", port.to_string().as_bytes());
+        all.add("SERVER_PROTOCOL", head.version.name().as_bytes());
+        all.add("SERVER_SOFTWARE", concat!("samum/", env!("CARGO_PKG_VERSION")).as_bytes());
         if let Some(host) = head.host() {
-            all.set("HTTP_HOST", host);
+            all.add("HTTP_HOST", host);
         }
         if let Some(handshake) = circumstances.handshake {
             all.set_handshake(handshake);
         }
         if let Some(id) = &circumstances.request_id {
-            all.set("HTTP_X_REQUEST_ID", id.as_bytes());
+            all.add("HTTP_X_REQUEST_ID", id.as_bytes());
         }
         let has_id = circumstances.request_id.is_some();
         let is_id = |name: &[u8]| has_id && name.eq_ignore_ascii_case(REQUEST_ID);
@@ -180,7 +198,8 @@ impl Environment {
     /// Removes the variables about content, for a request that was handed over: it has no content (RFC 3875 §6.2.2).
     #[must_use]
     pub(crate) fn without_content(mut self) -> Self {
-        self.variables.retain(|(name, _)| name != "CONTENT_TYPE");
+        let Self { texts, variables, .. } = &mut self;
+        variables.retain(|variable| &texts[variable.name.clone()] != b"CONTENT_TYPE");
         self
     }
 
@@ -226,21 +245,46 @@ impl Environment {
 
     /// Sets a variable, and replaces an earlier value.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        let value = OsString::from_vec(value.to_vec());
-        match self.variables.iter_mut().find(|(other, _)| other == name) {
-            Some((_, old)) => *old = value,
-            None => self.variables.push((name.into(), value)),
+        match self.place(name) {
+            Some(place) => self.variables[place].value = self.keep(value),
+            None => self.add(name, value),
         }
+    }
+
+    /// Adds a variable that is not set.
+    fn add(&mut self, name: &str, value: &[u8]) {
+        let (name, value) = (self.keep(name.as_bytes()), self.keep(value));
+        self.variables.push(Variable { name, value });
     }
 
     /// Sets the variable of a field, or appends the value of a further line of the field.
     fn append(&mut self, name: &str, value: &[u8]) {
-        let Some((_, old)) = self.variables.iter_mut().find(|(other, _)| other == name) else {
-            return self.set(name, value);
-        };
+        let Some(place) = self.place(name) else { return self.add(name, value) };
         // RFC 6265 §5.4 has cookies in one list; browsers split it into several fields only in HTTP/2.
-        old.push(if name == "HTTP_COOKIE" { "; " } else { ", " });
-        old.push(OsStr::from_bytes(value));
+        let separator = if name == "HTTP_COOKIE" { b"; " } else { b", " };
+        // The texts behind the old value make room, so that a field with many lines takes no more memory than these.
+        let Range { start, end: at } = self.variables[place].value;
+        let count = separator.len() + value.len();
+        self.texts.splice(at..at, separator.iter().chain(value).copied());
+        for Variable { name, value } in &mut self.variables {
+            for range in [name, value].into_iter().filter(|range| range.start >= at) {
+                *range = range.start + count..range.end + count;
+            }
+        }
+        self.variables[place].value = start..at + count;
+    }
+
+    /// The place of a variable among the others.
+    fn place(&self, name: &str) -> Option<usize> {
+        let is_it = |variable: &Variable| self.texts[variable.name.clone()] == *name.as_bytes();
+        self.variables.iter().position(is_it)
+    }
+
+    /// Appends a text to the others; returns its place.
+    fn keep(&mut self, text: &[u8]) -> Range<usize> {
+        let at = self.texts.len();
+        self.texts.extend_from_slice(text);
+        at..self.texts.len()
     }
 
     /// The path of the request, for the operator.
@@ -257,7 +301,8 @@ impl Environment {
 
     /// All variables.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.variables.iter().map(|(name, value)| (&name[..], &value[..]))
+        let text = |range: &Range<usize>| OsStr::from_bytes(&self.texts[range.clone()]);
+        self.variables.iter().map(move |Variable { name, value }| (text(name), text(value)))
     }
 }
 

@@ -105,6 +105,26 @@ fn rfc3875_4_1_all_variables_of_a_request() {
 }
 
 #[test]
+fn a_line_of_a_field_is_appended_wherever_the_texts_of_others_are() {
+    let request = "GET / HTTP/1.1\nHost: h\nA:\nContent-Type: a/b\nCookie: c=1\nB: b\nContent-Type: c/d\n\
+        A: a\nCookie: d=2\nB: e\nA: f\nC: g";
+    let names =
+        ["CONTENT_TYPE", "HTTP_A", "HTTP_B", "HTTP_C", "HTTP_COOKIE", "HTTP_HOST", "SCRIPT_NAME"];
+    assert_eq!(
+        some(request, &names),
+        [
+            "CONTENT_TYPE=c/d",
+            "HTTP_A=, a, f",
+            "HTTP_B=b, e",
+            "HTTP_C=g",
+            "HTTP_COOKIE=c=1; d=2",
+            "HTTP_HOST=h",
+            "SCRIPT_NAME=/tool/env",
+        ]
+    );
+}
+
+#[test]
 fn an_include_has_the_uri_of_its_page() {
     let all = Circumstances { requested: Some(b"/page.html?a"), ..circumstances() };
     let mut lines = environment("GET /tool/env?b HTTP/1.1\nHost: h", &all, SCRIPT);
