@@ -32,7 +32,7 @@ pub struct Wire {
 /// A protocol with its state of the request.
 #[derive(Debug)]
 enum Protocol {
-    Http(Box<Http>),
+    Http(Http),
     Fastcgi(Box<Script>),
 }
 
@@ -94,14 +94,14 @@ impl Wire {
         let written = Rc::get_mut(&mut text).expect("nothing else refers to it");
         written.clear();
         let Written { prefix, refusal } = request::write(head, written, how)?;
-        let protocol = Protocol::Http(Box::new(Http {
+        let protocol = Protocol::Http(Http {
             head: text,
             prefix,
             fields: how.fields.cloned(),
             is_head: head.method == Method::Head,
             asked: Asked::of(head),
             client: client::Connection::new(),
-        }));
+        });
         Ok(Self { framing: head.framing, refusal, protocol })
     }
 
@@ -139,7 +139,7 @@ impl Wire {
     /// Bytes of memory of the request.
     pub(super) fn memory(&self) -> usize {
         match &self.protocol {
-            Protocol::Http(http) => size_of::<Http>() + http.head.capacity() + http.asked.memory(),
+            Protocol::Http(http) => http.head.capacity() + http.asked.memory(),
             Protocol::Fastcgi(script) => script.memory(),
         }
     }
