@@ -16,9 +16,11 @@ use session::shell::Shell;
 /// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
 /// application. Meanwhile the body comes, as far as there is room for it.
 ///
-/// An authorizer is asked about requests of clients, and about requests for what pages include. A request that a
-/// program or an upstream hands over to another route meets only the guard of that route. A request whose answer was not
-/// kept is asked about once more (`Request::is_counted`).
+/// An authorizer is asked about requests of clients, about requests for what pages include, and about requests that a
+/// program or an upstream hands over to another path (`X-Accel-Redirect`). The last are asked about by the route of that
+/// path, also if it is internal, and have its target and the other fields of the client. nginx does the same: the rules of a
+/// location hold for internal redirects. A request to a route is asked about once, when its turn to be answered has come.
+/// There is one exception: a listing that did not fit into its page is looked for again, and asked about again.
 pub trait Authorizer: fmt::Debug {
     /// Returns true if it decides about requests of this route. Others pass, and are as fast as without an authorizer.
     fn has_say(&self, route: &Route) -> bool;

@@ -58,7 +58,7 @@ use session::context::Context;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Shell, kind};
-use state::{Arrived, Event, FileSearch, Next, Purpose, State};
+use state::{Arrived, Event, FileSearch, Next, Purpose, State, Way};
 use steps::{Slash, Step};
 
 /// The handler of the server.
@@ -534,7 +534,7 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
-        let next = Next::Authorize(Arrived { asked, path, held: None });
+        let next = Next::Authorize(Arrived { asked, path, way: Way::Asked(None) });
         self.perform(shell, request.ticket, (serving, destination), next)
     }
 

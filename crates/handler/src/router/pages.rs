@@ -303,14 +303,16 @@ impl Router {
     }
 }
 
-/// The request for a file to which `asked` was handed over, as a client might send it; the file may be a page.
+/// The request for a file to which `asked` was handed over, as a client might send it: the file may be a page, or the
+/// authorizer decides about the request.
 pub(super) fn asked_for<'a>(
     asked: Asked<'a>,
     serving: &Serving,
     file: &serving::NamedFile,
     query: Option<&[u8]>,
+    is_authorized: bool,
 ) -> Asked<'a> {
-    if !serving.route(file.route).has_includes() {
+    if !is_authorized && !serving.route(file.route).has_includes() {
         return asked;
     }
     let mut path = Vec::new();
