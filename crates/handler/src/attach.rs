@@ -36,6 +36,13 @@ pub trait Authorizer: fmt::Debug {
 }
 
 /// The decision of an authorizer.
+/// Says for which routes there is an authorizer, as its [`has_say`](Authorizer::has_say) does. `samum explain` has no
+/// authorizer, but says by this that one would be asked.
+pub type HasSay = fn(&Route) -> bool;
+
+/// The routes for which a server without an authorizer asks one: none.
+pub const NO_AUTHORIZER: HasSay = |_| false;
+
 #[derive(Debug)]
 pub enum Admission {
     /// The request may pass, or is refused.

@@ -11,12 +11,14 @@ use std::sync::Arc;
 use config::{Action, Config, FileRules, Files, GatewayRules, Route, Tuning, Upstream, upstream};
 use handler::attach::{Admission, Authorizer, Denial, Recalled, Wrapper};
 use handler::router::Router;
+use handler::router::explain::explain;
 use handler::serving::Snapshot;
 use handler::{
     AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
 };
 use http::{FieldSection, Head, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
+use samum::explain::Question;
 use samum::network::Listeners;
 use samum::worker::Worker;
 use sendfile::{File, Piece, Policy, Takes};
@@ -505,4 +507,25 @@ fn a_request_is_asked_about_once() {
     assert_eq!(stage.door.borrow().paths, ["/a", "/b", "/c/forbidden"]);
     drop((client, server));
     stage.check_nothing_is_left();
+}
+
+#[test]
+fn an_explanation_says_that_an_authorizer_would_be_asked() {
+    let servers = vec![upstream::server("http://127.0.0.1:9").expect("a server")];
+    let upstream = Upstream { servers, rules: GatewayRules::default() };
+    let mut config = Config::default();
+    let (path, action) = ("/app/".to_owned(), Action::Proxy(upstream));
+    config.sites[0].routes.push(Route { path, action, ..Route::default() });
+    let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+    let told = |path: &str| {
+        let url = format!("http://a.example{path}");
+        let question = Question::new(&url, None, &[]).expect("a question");
+        explain(Arc::clone(&snapshot), &question.parts().expect("a request"), has_say)
+            .expect("an explanation")
+    };
+    let of_app = told("/app/a");
+    let line = "authorizer    it would decide first; it is not asked, and permits as is assumed";
+    let place = |what: &str| of_app.find(what).unwrap_or_else(|| panic!("{what}: {of_app}"));
+    assert!(place(line) < place("which is not asked\n"), "{of_app}");
+    assert!(!told("/").contains("authorizer"), "files are for all");
 }
