@@ -35,6 +35,7 @@
 //! | frames that the transport does not take | [`work::UNSENT_MAX`] | nothing more is read |
 //! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that may not send now give up the bytes that they have read |
 //! | bytes of files for which the client has opened its windows, beside those | what requests leave of [`work::HELD_BYTES_MAX`]; of a lane alone its window | lanes read less ahead |
+//! | lanes that read files, with those whose streams have ended | [`room::READING_MAX`] | further lanes wait to read |
 //! | bytes of a request body that arrive after the complete response, and that nothing takes | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |

@@ -7,7 +7,7 @@ use http2::priority::{Priority, Wish};
 use ring::Time;
 use sendfile::{Failure, Policy, Stream, Window};
 
-use super::room::{FileBytes, Reading};
+use super::room::{FileBytes, Flight, Reading};
 use super::websocket::Tunnel;
 use crate::handler::{Consumer, Part, Parts, Produced, Producer, Search};
 use crate::record::Record;
@@ -145,6 +145,10 @@ pub(super) struct Counted {
     pub(super) files: FileBytes,
 }
 
+    /// Reads in flight.
+    pub(super) flight: Flight,
+    /// True if ranges of files were promised that have not been framed.
+    pub(super) has_files: bool,
 impl Sending {
     /// Returns true if nothing more will be promised.
     pub(super) const fn is_promised(&self) -> bool {
@@ -293,7 +297,9 @@ impl Lane {
             .as_ref()
             .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
         let files = FileBytes::of(&self.stream, self.reading);
-        Counted { held: (size_of::<Self>() + head) as u64 + body, files }
+        let held = (size_of::<Self>() + head) as u64 + body;
+        let flight = Flight { bytes: self.stream.reading(), reading: self.reading };
+        Counted { held, files, flight, has_files: self.stream.has_files() }
     }
 
     /// Returns true if a body of its request is to come.
