@@ -202,8 +202,7 @@ impl Hashes {
     ) {
         let Some(resource) = library.get(tree, &path) else { return };
         let Kind::File(files) = &resource.kind else { return };
-        let lacks = |variant: &Variant| variant.etag.is_empty() && can_be_known(&variant.stat);
-        if !files.variants().any(lacks) {
+        if !files.variants().any(|variant| lacks_tag(variant) && can_be_known(&variant.stat)) {
             return;
         }
         let device = files.plain.stat.device;
@@ -313,7 +312,7 @@ impl Hashes {
         let Kind::File(files) = &library.get(tree, path)?.kind else { return None };
         let is_wanted =
             |stat: &Stat| can_be_known(stat) && !self.known.contains_key(&State::from(stat));
-        let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
+        let variant = files.variants().find(|one| lacks_tag(one) && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
             // Without a descriptor the file gets no tag until it is looked at again.
@@ -365,8 +364,13 @@ impl Hashes {
             return false;
         };
         let is_known = |stat: &Stat| self.known.contains_key(&State::from(stat));
-        files.variants().any(|variant| variant.etag.is_empty() && is_known(&variant.stat))
+        files.variants().any(|variant| lacks_tag(variant) && is_known(&variant.stat))
     }
+}
+
+/// Returns true if the tag of a file is missing. A copy has the tag that its maker has given it.
+const fn lacks_tag(variant: &Variant) -> bool {
+    variant.etag.is_empty() && !variant.is_copy
 }
 
 impl Job for Hashing {

@@ -1,11 +1,12 @@
-//! Parts that attach to the router from outside: an authorizer beside the guards of routes, and a wrapper around their
-//! answers.
+//! Parts that attach to the router from outside: an authorizer beside the guards of routes, a wrapper around their answers,
+//! and a copier of files.
 
 use core::cell::RefCell;
 use core::fmt;
 use std::rc::Rc;
 
 use config::Route;
+pub use content::copies::{Copied, Copier, Original};
 use http::{FieldSection, Head, Status};
 use ring::Completion;
 use sendfile::Weight;
@@ -35,7 +36,6 @@ pub trait Authorizer: fmt::Debug {
     fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
 }
 
-/// The decision of an authorizer.
 /// Says for which routes there is an authorizer, as its [`has_say`](Authorizer::has_say) does. `samum explain` has no
 /// authorizer, but says by this that one would be asked.
 pub type HasSay = fn(&Route) -> bool;
@@ -43,6 +43,7 @@ pub type HasSay = fn(&Route) -> bool;
 /// The routes for which a server without an authorizer asks one: none.
 pub const NO_AUTHORIZER: HasSay = |_| false;
 
+/// The decision of an authorizer.
 #[derive(Debug)]
 pub enum Admission {
     /// The request may pass, or is refused.

@@ -30,7 +30,7 @@ use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
 use sendfile::Takes;
 
-use super::attach::{Authorizer, Wrapper};
+use super::attach::{Authorizer, Copier, Wrapper};
 use super::files::Files;
 use super::includes::{self, Pages};
 use super::metrics::figures;
@@ -408,6 +408,11 @@ impl Router {
     /// Wraps the answers of all routes from now on.
     pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
+    }
+
+    /// Asks a copier for copies of the files that are loaded from now on.
+    pub fn set_copier(&mut self, copier: Box<dyn Copier>) {
+        self.files.set_copier(copier);
     }
 
     /// Serves another snapshot from now on. `roots` has the newly opened directories, by their index in

@@ -726,7 +726,7 @@ fn say_files(out: &mut Explanation, path: &Path, files: &FileSet) {
     }
     for (coding, variant) in Coding::PREFERENCE.iter().zip(&files.encoded) {
         if let Some(variant) = variant {
-            out.say("precompressed", format_args!("{coding:?}, {} bytes", variant.stat.size));
+            out.say("precompressed", format_args!("{coding:?}, {} bytes", variant.size));
         }
     }
     out.say("media type", &files.content_type);
