@@ -101,6 +101,8 @@ pub(super) struct Sending {
     /// The parts that are not in the stream.
     pub(super) parts: Option<Parts>,
     pub(super) producer: Option<Box<dyn Producer>>,
+    /// True if some of the parts are made while they are sent, also before their producer is taken out of `parts`.
+    pub(super) is_made: bool,
     pub(super) framing: BodyFraming,
     /// True if the client has had a [large](LARGE_WINDOW) window.
     pub(super) takes_much: bool,
@@ -143,12 +145,12 @@ pub(super) struct Counted {
     pub(super) held: u64,
     /// Bytes of files.
     pub(super) files: FileBytes,
-}
-
     /// Reads in flight.
     pub(super) flight: Flight,
     /// True if ranges of files were promised that have not been framed.
     pub(super) has_files: bool,
+}
+
 impl Sending {
     /// Returns true if nothing more will be promised.
     pub(super) const fn is_promised(&self) -> bool {
@@ -318,7 +320,9 @@ impl Lane {
         match &self.stage {
             Stage::Asked { lookup, .. } => matches!(lookup, Lookup::Pending(Some(_))),
             Stage::Turning => false,
-            Stage::Sending(sending) => sending.producer.is_some() && !self.is_tunnel(),
+            Stage::Sending(sending) => {
+                sending.is_made && !sending.is_promised() && !self.is_tunnel()
+            }
         }
     }
 

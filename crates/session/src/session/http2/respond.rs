@@ -219,6 +219,7 @@ impl Http2 {
         lane.wish = lane.wish.merge(said);
         lane.pause = Pause::No;
         lane.stage = Stage::Sending(Sending {
+            is_made: body.has_producer(),
             parts: Some(body.into_iter()),
             producer: None,
             framing,
