@@ -22,6 +22,10 @@ const PRIVATE_ENDS: [&str; 12] = [
     ".test",
 ];
 
+/// The ends of the hosts of ACME servers that issue only certificates which browsers trust by themselves.
+const PUBLIC_AUTHORITIES: [&str; 6] =
+    [".actalis.com", ".buypass.com", ".letsencrypt.org", ".pki.goog", ".ssl.com", ".zerossl.com"];
+
 /// The way to certificates by ACME: `[acme]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
@@ -69,6 +73,15 @@ impl Acme {
     pub const NAMES_MAX: usize = 100;
     /// The most bytes of the first name, which is the name of a file.
     pub const FIRST_NAME_BYTES_MAX: usize = 200;
+
+    /// Returns true if the directory is that of a public authority. Others may issue for any name: their own certificate is in
+    /// `ca`, or stands among those that the system trusts.
+    pub(crate) fn is_public(&self) -> bool {
+        let url = self.directory.to_ascii_lowercase();
+        let host = url.split("//").nth(1).and_then(|rest| rest.split(['/', ':', '?']).next());
+        let is_known = |host: &str| PUBLIC_AUTHORITIES.iter().any(|end| host.ends_with(end));
+        self.ca.is_none() && host.is_some_and(is_known)
+    }
 
     /// The file of the certificate of a site whose first host this is.
     #[must_use]

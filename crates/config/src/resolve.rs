@@ -92,7 +92,7 @@ fn resolve_acme(draft: &mut Draft, state: Option<&Path>, notes: &mut Notes) -> O
     }
     for site in draft.sites.iter().filter(|site| is_acme(site)) {
         // An authority of the operator's own may issue what it likes.
-        check_names(site, acme.ca.is_none(), notes);
+        check_names(site, acme.is_public(), notes);
     }
     let with_acme = || draft.sites.iter().filter(|site| is_acme(site));
     let names = with_acme().map(|site| site.hosts.iter().map(|(host, _)| &**host));
@@ -117,8 +117,8 @@ fn resolve_acme(draft: &mut Draft, state: Option<&Path>, notes: &mut Notes) -> O
     Some(acme)
 }
 
-/// Checks that an authority can issue a certificate for the hosts of a site. `is_public` is true if the authority is probably a
-/// public one.
+/// Checks that an authority can issue a certificate for the hosts of a site. `is_public` is true if the authority is a public
+/// one.
 fn check_names(site: &SiteDraft, is_public: bool, notes: &mut Notes) {
     let Some((first, place)) = site.hosts.first() else {
         let text = "`tls = \"acme\"` needs `hosts`: they are the names in the certificate";
@@ -141,7 +141,7 @@ fn check_names(site: &SiteDraft, is_public: bool, notes: &mut Notes) {
         } else if let Some(why) = acme::not_public(host).filter(|_| is_public) {
             let text = format!(
                 "no public authority issues a certificate for `{host}`, because {why}: write a name of the public DNS, or `tls = \
-                 \"self-signed\"`, or name an authority of your own by `directory` and `ca` of `[acme]`"
+                 \"self-signed\"`, or name an authority of your own by `directory` of `[acme]`"
             );
             notes.warning(*place, text);
         }

@@ -9,6 +9,7 @@ use http::{Coding, Codings};
 use ring::{Buffer, Fd, FileKind, Listing, Stat, Time};
 use sendfile::{Account, File};
 
+use super::copies::{Copied, Copier, Original};
 use super::entries::Entries;
 use super::in_memory::InMemory;
 use super::load::{Coverage, Load, Look, PARTS, Parts, Seen, coding_of};
@@ -35,7 +36,8 @@ pub(super) struct Assembled {
 
 impl Assembled {
     /// Makes a file of a tree with its siblings. `path` is the requested path, and `name` is the path of the file.
-    /// `tag` makes the entity tag of each file. The files were examined in the second `unix`.
+    /// `tag` makes the entity tag of each file, and `copier` makes copies in codings in which there is no file. The files were
+    /// examined in the second `unix`.
     ///
     /// # Panics
     ///
@@ -47,14 +49,20 @@ impl Assembled {
         parts: Parts<(Seen<Fd>, Option<Buffer>)>,
         in_memory: InMemory,
         tag: impl Fn(&Stat, Option<Coding>) -> Vec<u8>,
+        copier: Option<&mut (dyn Copier + 'static)>,
         account: &Account,
     ) -> Self {
         let content_type = content_type(name, &tree.rules);
         let own_coding = coding_of_format(name, &tree.rules);
         let rules = tree.fields_of(name, path);
+        let is_plain = own_coding.is_none();
+        let mut copies = match copier.filter(|_| is_plain) {
+            Some(copier) => copies_of(copier, &parts, &content_type),
+            None => [const { None }; PARTS],
+        };
         let mut codings = Codings::default();
         for (part, coding) in (1..).zip(Coding::PREFERENCE) {
-            if parts[part].is_some() {
+            if parts[part].is_some() || copies[part].is_some() {
                 codings = codings.with(coding);
             }
         }
@@ -77,6 +85,15 @@ impl Assembled {
                 Variant::new(stat, etag, coding, &content_type, vary, &rules, data, body, account);
             memory += variant.memory();
             variants[part] = Some(variant);
+        }
+        let plain = variants[0].as_ref().map(|plain| plain.stat);
+        for (part, coding) in (1..).zip(Coding::PREFERENCE) {
+            if let (Some(Copied { bytes, etag }), Some(stat)) = (copies[part].take(), plain) {
+                let variant =
+                    Variant::copy(stat, etag, coding, &content_type, vary, &rules, &bytes, account);
+                memory += variant.memory();
+                variants[part] = Some(variant);
+            }
         }
         let [plain, encoded @ ..] = variants;
         let plain = plain.expect("a load without the file itself has failed");
@@ -154,4 +171,22 @@ impl Assembled {
             _charge: account.charge(charged as u64),
         })
     }
+}
+
+/// The copies of a file in the codings in which there is no file beside it.
+fn copies_of(
+    copier: &mut dyn Copier,
+    parts: &Parts<(Seen<Fd>, Option<Buffer>)>,
+    content_type: &str,
+) -> [Option<Copied>; PARTS] {
+    let mut copies = [const { None }; PARTS];
+    let Some((Seen { stat, .. }, body)) = &parts[0] else { return copies };
+    let bytes = body.as_deref().filter(|bytes| bytes.len() as u64 == stat.size);
+    let original = Original { stat, content_type, bytes };
+    for (part, coding) in (1..).zip(Coding::PREFERENCE) {
+        if parts[part].is_none() {
+            copies[part] = copier.copy(&original, coding);
+        }
+    }
+    copies
 }

@@ -12,11 +12,11 @@ use super::library::Library;
 use super::path::Path;
 use super::queues::Queues;
 use super::resource::Kind;
-use super::tag::{Hash, KnownHashes, State, can_be_known, cut};
+use super::tag::{Hash, KnownHashes, State, can_be_known, cut, lacks_tag};
 use super::tree::Tree;
 use crate::tree::TreeId;
 use config::Tags;
-use session::files::{Data, Variant};
+use session::files::Data;
 use session::kind;
 use session::shell::Shell;
 
@@ -82,7 +82,7 @@ impl Hashes {
         self.known.tag(tags, stat, coding)
     }
 
-    /// Has the missing tags of a resource computed. Its tree has tags of contents, and the resource was cached or found
+    /// Asks the threads to compute the missing tags of a resource. Its tree has tags of contents, and the resource was cached or found
     /// unchanged. An unchanged resource lacks tags if the queue was full, or if a file could not be read.
     pub(super) fn want(
         &mut self,
@@ -93,8 +93,7 @@ impl Hashes {
     ) {
         let Some(resource) = library.get(tree, &path) else { return };
         let Kind::File(files) = &resource.kind else { return };
-        let lacks = |variant: &Variant| variant.etag.is_empty() && can_be_known(&variant.stat);
-        if !files.variants().any(lacks) {
+        if !files.variants().any(|variant| lacks_tag(variant) && can_be_known(&variant.stat)) {
             return;
         }
         let device = files.plain.stat.device;
@@ -203,7 +202,7 @@ impl Hashes {
     ) -> Option<Hashing> {
         let Kind::File(files) = &library.get(tree, path)?.kind else { return None };
         let is_wanted = |stat: &Stat| can_be_known(stat) && !self.known.has(stat);
-        let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
+        let variant = files.variants().find(|one| lacks_tag(one) && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
             // Without a descriptor the file gets no tag until it is looked at again.
@@ -254,7 +253,7 @@ impl Hashes {
         let Some(Kind::File(files)) = library.get(tree, path).map(|resource| &resource.kind) else {
             return false;
         };
-        files.variants().any(|variant| variant.etag.is_empty() && self.known.has(&variant.stat))
+        files.variants().any(|variant| lacks_tag(variant) && self.known.has(&variant.stat))
     }
 }
 

@@ -40,6 +40,7 @@
 mod answer;
 mod assemble;
 mod change;
+pub mod copies;
 mod devices;
 mod entries;
 mod errors;
@@ -84,6 +85,7 @@ pub use tree::{Tree, TreeId, TreeSpec};
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use config::Tags;
+use copies::Copier;
 use errors::{Refusal, missing};
 use hashing::Hashes;
 use layouts::Layouts;
@@ -140,6 +142,8 @@ pub struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
+    /// Makes copies of files, if there is one.
+    copier: Option<Box<dyn Copier>>,
     /// The queue of loads that look at their paths. The first load looks now.
     looks: VecDeque<Key>,
     /// Removed trees of which loads, watches, or cached resources are left.
@@ -177,6 +181,7 @@ impl Content {
             watches: Watches::new(count),
             hashes: Hashes::default(),
             layouts: Layouts::new()?,
+            copier: None,
             looks: VecDeque::new(),
             leaving: Vec::new(),
             free: Vec::new(),
@@ -189,6 +194,11 @@ impl Content {
     /// Changes which files are kept in memory. Files that were found before stay as they are: in memory, open, or both.
     pub const fn set_in_memory(&mut self, in_memory: InMemory) {
         self.loader.set_in_memory(in_memory);
+    }
+
+    /// Asks a copier for copies of the files that are loaded from now on.
+    pub fn set_copier(&mut self, copier: Box<dyn Copier>) {
+        self.copier = Some(copier);
     }
 
     /// Finds the resource of a path of a tree. The path is in normal form and without its first slash. The path of a
@@ -510,6 +520,7 @@ impl Content {
                         parts,
                         in_memory,
                         tag,
+                        self.copier.as_deref_mut(),
                         &self.account,
                     );
                     let fate = if is_changed { Fate::Leave } else { Fate::Cache };

@@ -676,9 +676,11 @@ impl<F: Clone> Load<F> {
         let Kind::File(files) = &previous.kind else { return None };
         let now = |part: usize| parts[part].as_ref().map(|seen| &seen.stat);
         let is_same = now(0) == Some(&files.plain.stat)
-            && (1..)
-                .zip(&files.encoded)
-                .all(|(part, variant)| now(part) == variant.as_ref().map(|variant| &variant.stat));
+            && (1..).zip(&files.encoded).all(|(part, variant)| {
+                // A copy stands in no file, and stays as long as no file takes its place.
+                let file = variant.as_ref().filter(|variant| !variant.is_copy);
+                now(part) == file.map(|variant| &variant.stat)
+            });
         is_same.then(|| Rc::clone(previous))
     }
 

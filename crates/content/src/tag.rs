@@ -27,7 +27,7 @@ use http::Coding;
 use ring::Stat;
 
 use config::Tags;
-use session::files::TIME_OF_NOTHING;
+use session::files::{TIME_OF_NOTHING, Variant};
 
 /// The largest file with a tag of its contents: for a larger one other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;
@@ -67,6 +67,11 @@ impl From<&Stat> for State {
 pub(super) const fn can_be_known(stat: &Stat) -> bool {
     let tells_states = if stat.from_image { stat.has_unique_mount() } else { has_change(stat) };
     stat.size <= BYTES_MAX && tells_states
+}
+
+/// Returns true if the tag of a file is missing. A copy has the tag that its maker has given it.
+pub(super) const fn lacks_tag(variant: &Variant) -> bool {
+    variant.etag.is_empty() && !variant.is_copy
 }
 
 /// Returns true if the file system has times of change.

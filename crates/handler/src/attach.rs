@@ -1,11 +1,12 @@
-//! Parts that attach to the router from outside: an authorizer in addition to the guards of routes, and a wrapper
-//! around their answers.
+//! Parts that attach to the router from outside: an authorizer in addition to the guards of routes, a wrapper around
+//! their answers, and a copier of files.
 
 use core::cell::RefCell;
 use core::fmt;
 use std::rc::Rc;
 
 use config::Route;
+pub use content::copies::{Copied, Copier, Original};
 use http::{FieldSection, Head, Status};
 use ring::Completion;
 use sendfile::Weight;
@@ -16,9 +17,11 @@ use session::shell::Shell;
 /// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
 /// application. Meanwhile the body comes, as far as there is room for it.
 ///
-/// An authorizer is asked about requests of clients, and about requests for what pages include. A request that a
-/// program or an upstream hands over to another route meets only the guard of that route. A request whose answer was not
-/// kept is asked about once more (`Request::is_counted`).
+/// An authorizer is asked about requests of clients, about requests for what pages include, and about requests that a
+/// program or an upstream hands over to another path (`X-Accel-Redirect`). The last are asked about by the route of that
+/// path, also if it is internal, and have its target and the other fields of the client. nginx does the same: the rules of a
+/// location hold for internal redirects. A request to a route is asked about once, when its turn to be answered has come.
+/// There is one exception: a listing that did not fit into its page is looked for again, and asked about again.
 pub trait Authorizer: fmt::Debug {
     /// Returns true if it decides about requests of this route. Others pass, and are as fast as without an authorizer.
     fn has_say(&self, route: &Route) -> bool;
@@ -32,6 +35,13 @@ pub trait Authorizer: fmt::Debug {
     /// The next request about which the authorizer has decided since [`Admission::Waiting`].
     fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
 }
+
+/// Says for which routes there is an authorizer, as its [`has_say`](Authorizer::has_say) does. `samum explain` has no
+/// authorizer, but says by this that one would be asked.
+pub type HasSay = fn(&Route) -> bool;
+
+/// The routes for which a server without an authorizer asks one: none.
+pub const NO_AUTHORIZER: HasSay = |_| false;
 
 /// The decision of an authorizer.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
+use content::copies::Copier;
 use content::{
     Answer, Content, Entries, FileSet, Found, InMemory, Kind, Resource, Tree, Whole, last_modified,
 };
@@ -112,6 +113,11 @@ impl Files {
     /// see [`Context::takes`].
     pub(super) const fn set_takes(&mut self, takes: Option<Takes>) {
         self.content.set_in_memory(InMemory::of(takes));
+    }
+
+    /// Asks a copier for copies of files from now on.
+    pub(super) fn set_copier(&mut self, copier: Box<dyn Copier>) {
+        self.content.set_copier(copier);
     }
 
     /// Serves a tree from another directory from now on, or responds with 503 if there is none. Responses that have
@@ -234,7 +240,7 @@ fn part<'a>(
     whole: Whole<'a>,
 ) -> Response<'a> {
     let variant = whole.variant();
-    let size = variant.stat.size;
+    let size = variant.size;
     let representation = Representation {
         size,
         validators: Validators {

@@ -30,7 +30,7 @@ use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
 use sendfile::Takes;
 
-use super::attach::{Authorizer, Wrapper};
+use super::attach::{Authorizer, Copier, Wrapper};
 use super::files::Files;
 use super::includes::{self, Pages};
 use super::metrics::figures;
@@ -59,7 +59,7 @@ use session::kind;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::Shell;
-use state::{Arrived, Event, FileSearch, Next, Purpose, State};
+use state::{Arrived, Event, FileSearch, Next, Purpose, State, Way};
 use steps::{Slash, Step};
 
 /// The handler of the server.
@@ -411,6 +411,11 @@ impl Router {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
 
+    /// Asks a copier for copies of the files that are loaded from now on.
+    pub fn set_copier(&mut self, copier: Box<dyn Copier>) {
+        self.files.set_copier(copier);
+    }
+
     /// Serves another snapshot from now on. `roots` has the newly opened directories, by their index in
     /// [`Snapshot::roots`]: those of trees that the old snapshot did not have. Requests that have begun are answered by
     /// the old snapshot.
@@ -535,7 +540,7 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
-        let next = Next::Authorize(Arrived { asked, path, held: None });
+        let next = Next::Authorize(Arrived { asked, path, way: Way::Asked(None) });
         self.perform(shell, request.ticket, (serving, destination), next)
     }
 

@@ -120,8 +120,11 @@ impl Confinement {
         let temporary = std::env::temp_dir();
         let control = self.control.as_deref();
         let acme = loaded.config.acme.as_ref();
-        let needs_roots =
-            needs_system_roots(&loaded.config) || acme.is_some_and(|it| it.ca.is_none());
+        // A certificate that is read again may need a look whether the system trusts its issuer.
+        let has_pairs = loaded.config.sites.iter().any(|site| site.tls.is_some());
+        let needs_roots = has_pairs
+            || needs_system_roots(&loaded.config)
+            || acme.is_some_and(|it| it.ca.is_none());
         let roots = needs_roots.then(system_roots);
         let roots = roots.as_deref();
         let process = Process { files: &files, control, temporary: &temporary, roots };

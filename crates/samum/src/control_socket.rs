@@ -29,6 +29,7 @@ use crate::reload::{REPLACED, Reply};
 use crate::upgrade::{Inheritance, Upgrader};
 use config::errno::words;
 use config::{Address, UnixSocket};
+use handler::attach::NO_AUTHORIZER;
 use handler::router::explain::explain;
 use rights::User;
 
@@ -249,7 +250,7 @@ fn explain_one(workers: &Workers, question: &[u8]) -> Result<String, String> {
     let question = str::from_utf8(question).map_err(|_| "it is not UTF-8")?;
     let question = Question::from_text(&unescape(question))?;
     let snapshot = workers.served().ok_or("the server has not started yet")?;
-    explain(snapshot, &question.parts()?)
+    explain(snapshot, &question.parts()?, NO_AUTHORIZER)
 }
 
 /// Orders a reload of the configuration.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::machine::Machine;
 use config::file::{self, Errors};
+use handler::attach::NO_AUTHORIZER;
 pub use handler::router::explain::Client;
 use handler::router::explain::{Parts, explain};
 use handler::serving::Snapshot;
@@ -72,7 +73,7 @@ impl Question {
     /// # Errors
     ///
     /// A sentence for the operator.
-    pub(crate) fn parts(&self) -> Result<Parts, String> {
+    pub fn parts(&self) -> Result<Parts, String> {
         let Self { url, from, fields } = self;
         let wrong = |why: &str| format!("{url:?}: {why}");
         if url.contains(char::is_whitespace) {
@@ -130,7 +131,7 @@ pub fn explain_file(file: &Path, question: &Question) -> Result<String, Errors> 
     let loaded = file::load(file, &mut Machine::new()?)?;
     let snapshot = Snapshot::new(&loaded.config);
     let snapshot = snapshot.map_err(|why| loaded.config.secrets.conceal(&why).into_owned())?;
-    Ok(explain(Arc::new(snapshot), &question.parts()?)?)
+    Ok(explain(Arc::new(snapshot), &question.parts()?, NO_AUTHORIZER)?)
 }
 
 #[cfg(test)]

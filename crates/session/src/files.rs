@@ -33,11 +33,15 @@ pub struct FileSet {
     pub layout: Option<Box<OnceCell<Option<Layout>>>>,
 }
 
-/// One file that can be sent.
+/// One file, or a copy of it in a coding, that can be sent.
 #[derive(Debug)]
 pub struct Variant {
-    /// The file when it was looked at.
+    /// The file when it was looked at. A copy has that of the file of which it was made.
     pub stat: Stat,
+    /// Its bytes. A copy has as many as were made.
+    pub size: u64,
+    /// True if the bytes were made of those of the file, and stand in no file.
+    pub is_copy: bool,
     /// The entity tag; empty if there is none.
     pub etag: Vec<u8>,
     /// The place of its bytes.
@@ -141,7 +145,7 @@ impl FileSet {
 }
 
 impl Variant {
-    /// Makes a variant. `body` is the bytes of the file, if they are kept in memory.
+    /// Makes a variant of a file. `body` is the bytes of the file, if they are kept in memory.
     ///
     /// # Panics
     ///
@@ -158,9 +162,50 @@ impl Variant {
         body: Option<&[u8]>,
         account: &Account,
     ) -> Self {
+        let size = stat.size;
+        Self::sized((stat, size), etag, coding, content_type, vary, rules, (data, body), account)
+    }
+
+    /// Makes a copy of a file in a coding, with these bytes. `stat` is that of the file.
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
+    pub fn copy(
+        stat: Stat,
+        etag: Vec<u8>,
+        coding: Coding,
+        content_type: &str,
+        vary: Option<&'static [u8]>,
+        rules: &Rules,
+        bytes: &[u8],
+        account: &Account,
+    ) -> Self {
+        let size = bytes.len() as u64;
+        let made = Self::sized(
+            (stat, size),
+            etag,
+            Some(coding),
+            content_type,
+            vary,
+            rules,
+            (Data::Memory, Some(bytes)),
+            account,
+        );
+        Self { is_copy: true, ..made }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
+    fn sized(
+        (stat, size): (Stat, u64),
+        etag: Vec<u8>,
+        coding: Option<Coding>,
+        content_type: &str,
+        vary: Option<&'static [u8]>,
+        rules: &Rules,
+        (data, body): (Data, Option<&[u8]>),
+        account: &Account,
+    ) -> Self {
         let mut bytes = Vec::new();
         let mut head = ResponseHead {
-            content_length: Some(stat.size),
+            content_length: Some(size),
             ..head(&stat, &etag, coding, content_type, vary)
         };
         fields::apply(rules, &mut head);
@@ -192,7 +237,7 @@ impl Variant {
             has_hsts: fields::has_hsts(&head),
             body_for,
         };
-        Self { stat, etag, data, finished, block: OnceCell::new() }
+        Self { stat, size, is_copy: false, etag, data, finished, block: OnceCell::new() }
     }
 
     /// Bytes of memory, with those of the prepared response.
@@ -253,7 +298,7 @@ impl<'a> Whole<'a> {
         let Self { files, variant, coding, .. } = self;
         let (stat, etag) = (&variant.stat, &variant.etag);
         let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
-        head.content_length = Some(stat.size);
+        head.content_length = Some(variant.size);
         head.status = status;
         fields::apply(&files.fields, &mut head);
         head

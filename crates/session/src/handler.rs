@@ -395,7 +395,7 @@ impl<'a> Response<'a> {
 /// The body of a response that is the whole of a file.
 pub fn whole_body(whole: Whole<'_>) -> Body {
     let variant = whole.variant();
-    Body::from(Part::of(variant, 0..variant.stat.size, whole.policy()))
+    Body::from(Part::of(variant, 0..variant.size, whole.policy()))
 }
 
 impl Part {

@@ -4,8 +4,11 @@
 //! wait. The rest is for bodies that fill holes. A hole is charged for the largest body in memory before its answer is looked
 //! for. The hole whose turn to be sent has come goes on in any case: bytes are left for it. An upstream whose response is
 //! sent gets the buffer of its route if it fits, and a small one otherwise, as if its connection had other requests. If
-//! nothing else of the response waits, the buffer may be larger than the limit; then nothing is looked for ahead. A listing
-//! counts when it is found.
+//! nothing else of the response waits, the buffer may be larger than the limit; then nothing is looked for ahead.
+//!
+//! The entries of a directory are the one kind of body that may be larger than was charged. A larger listing is dropped if it
+//! is found before its turn, and looked for again then: otherwise it might use the bytes of the listing before it. At
+//! its turn at least [`NEXT_BYTES`] are left for it. If it does not fit then, the page shows the error message.
 //!
 //! The length of the response is not limited. It is made as the client receives it, so a long response costs no more
 //! memory than a short one. It has [`INCLUDES_MAX`] pages and files at most.
@@ -26,12 +29,13 @@ pub(super) const INCLUDES_MAX: u32 = 1000;
 const OPEN_MAX: usize = 32;
 
 /// Bytes of memory of one response.
-const RESPONSE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub(super) const RESPONSE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of bodies in memory among them: found ones, those that may be found, and what the part that is sent may keep.
 const BODIES_BYTES_MAX: usize = RESPONSE_BYTES_MAX - BYTES_MAX;
 /// Bytes of bodies that are left for the part whose turn to be sent has come: the buffer that a route has by default.
 const NEXT_BYTES: usize = 1024 * 1024;
-/// The bytes that an answer may come to: a file in memory. Other bodies are not in memory before their turn, or are small.
+/// The bytes that an answer may come to: a file in memory. Other bodies are not in memory before their turn, or are small,
+/// or are listings.
 pub(super) const ANSWER_BYTES_MAX: usize = content::FILE_BYTES_MAX_IN_MEMORY;
 
 const _: () = assert!(ANSWER_BYTES_MAX <= NEXT_BYTES && NEXT_BYTES < BODIES_BYTES_MAX);
@@ -60,6 +64,17 @@ pub(crate) struct Budget {
     pub(super) left: Cell<u64>,
     /// Pages that wait for others.
     paused: RefCell<Vec<Key>>,
+}
+
+/// The decision about a body that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// There is memory for it.
+    Now,
+    /// There may be memory for it when its turn to be sent has come.
+    AtItsTurn,
+    /// There is no memory for it.
+    Never,
 }
 
 impl Budget {
@@ -113,6 +128,28 @@ impl Budget {
             && found + self.expected.held() + ANSWER_BYTES_MAX + sending <= BODIES_BYTES_MAX
     }
 
+    /// Decides about a body of `bytes` bytes. Its hole has charged `expected` bytes. `is_turn`: its turn to be sent has come,
+    /// so no other producer is being sent. `can_wait`: otherwise the body can be found again then.
+    pub(super) fn admit(
+        &self,
+        bytes: usize,
+        expected: usize,
+        is_turn: bool,
+        can_wait: bool,
+    ) -> Fit {
+        let others = self.bodies.held() + self.expected.held() - expected;
+        let next = if is_turn { 0 } else { self.sending.get().max(NEXT_BYTES) };
+        if bytes <= expected {
+            Fit::Now
+        } else if !is_turn && can_wait && bytes <= BODIES_BYTES_MAX {
+            Fit::AtItsTurn
+        } else if others + bytes + next <= BODIES_BYTES_MAX {
+            Fit::Now
+        } else {
+            Fit::Never
+        }
+    }
+
     /// Returns true if the producer that is sent may keep `most` bytes of memory; otherwise it may keep little.
     pub(super) fn admits_whole(&self, most: usize) -> bool {
         if self.sending.get() < most {
@@ -162,6 +199,9 @@ mod tests {
         Found(#[expect(dead_code, reason = "it is dropped")] Share),
         /// The most bytes that its producer keeps.
         Gateway(Share, usize),
+        Listing(Share),
+        Postponed,
+        Error,
     }
 
     /// The holes of a page within a page, in order, and those of the outer page after them.
@@ -171,6 +211,8 @@ mod tests {
         outer: VecDeque<Hole>,
         /// Bytes that the producer keeps which is sent.
         kept: usize,
+        /// True if the turn of the first outer hole has come. No page within the page comes before it then.
+        is_outer: bool,
     }
 
     impl Model {
@@ -183,6 +225,8 @@ mod tests {
 
         /// A hole that is looked for is found.
         fn find(&mut self, chance: &mut Random) {
+            let front = self.inner.front().or_else(|| self.outer.front());
+            let is_front = matches!(front, Some(Hole::Pending(_)));
             let all = self.inner.iter_mut().chain(&mut self.outer);
             let pending = all.filter(|hole| matches!(hole, Hole::Pending(_)));
             let mut pending: Vec<_> = pending.collect();
@@ -191,7 +235,25 @@ mod tests {
             }
             let place = chance.below(pending.len());
             let hole = &mut *pending[place];
-            if chance.one_in(2) {
+            if chance.one_in(3) {
+                let most = chance.below(8 << 20);
+                let bytes = chance.below(most + 1);
+                let is_turn = is_front && place == 0 && self.kept == 0;
+                let can_wait = !chance.one_in(4);
+                match self.budget.admit(bytes, ANSWER_BYTES_MAX, is_turn, can_wait) {
+                    Fit::Now => {
+                        *hole = Hole::Listing(Share::new(&self.budget.bodies, bytes));
+                        self.is_outer |= is_turn && self.inner.is_empty();
+                    }
+                    Fit::AtItsTurn => *hole = Hole::Postponed,
+                    Fit::Never => {
+                        let is_left = bytes <= NEXT_BYTES && (is_turn || can_wait);
+                        assert!(!is_left, "{bytes} bytes are left for it");
+                        *hole = Hole::Error;
+                        self.budget.close(1);
+                    }
+                }
+            } else if chance.one_in(2) {
                 // The size of a buffer: small, the default, large, larger than the limit.
                 let most = [16 << 10, 1 << 20, 3 << 20, 64 << 20][chance.below(4)];
                 *hole = Hole::Gateway(Share::new(&self.budget.bodies, 24 * 1024), most);
@@ -204,23 +266,50 @@ mod tests {
 
         /// The first hole is sent, or a part of it.
         fn send(&mut self, chance: &mut Random) {
+            let (is_outer, before) = (self.inner.is_empty(), self.outer.len());
+            let holes = if is_outer { &self.outer } else { &self.inner };
+            if !matches!(holes.front(), None | Some(Hole::Pending(_))) {
+                self.send_first(chance);
+                self.is_outer = is_outer && self.outer.len() == before;
+            }
+        }
+
+        fn send_first(&mut self, chance: &mut Random) {
             let holes = if self.inner.is_empty() { &mut self.outer } else { &mut self.inner };
             match holes.front_mut() {
                 None | Some(Hole::Pending(_)) => {}
-                Some(Hole::Found(_)) => drop(holes.pop_front()),
+                Some(Hole::Found(_) | Hole::Error) => drop(holes.pop_front()),
+                Some(hole @ Hole::Postponed) => {
+                    *hole = Hole::Pending(Share::new(&self.budget.expected, ANSWER_BYTES_MAX));
+                }
+                Some(Hole::Listing(share)) => {
+                    let bytes = share.bytes();
+                    share.resize(0);
+                    self.kept = self.kept.max(bytes);
+                    assert!(self.budget.admits_whole(self.kept), "it was admitted");
+                    if chance.one_in(4) {
+                        holes.pop_front();
+                        self.end();
+                    }
+                }
                 Some(Hole::Gateway(share, most)) => {
                     share.resize(0);
                     let is_whole = self.budget.admits_whole(*most);
                     // If the route has a buffer directory, every part gets its memory.
                     self.kept = self.kept.max(if is_whole { *most } else { NEXT_BYTES.min(*most) });
                     if chance.one_in(4) {
-                        self.budget.end_sending();
-                        self.budget.close(1);
-                        self.kept = 0;
                         holes.pop_front();
+                        self.end();
                     }
                 }
             }
+        }
+
+        /// The producer that was sent ends.
+        fn end(&mut self) {
+            self.budget.end_sending();
+            self.budget.close(1);
+            self.kept = 0;
         }
 
         fn check(&self) {
@@ -238,12 +327,14 @@ mod tests {
             let budget = Budget::new(Rc::default());
             budget.memory.begin();
             let (inner, outer) = (VecDeque::new(), VecDeque::new());
-            let mut model = Model { budget, inner, outer, kept: 0 };
+            let mut model = Model { budget, inner, outer, kept: 0, is_outer: false };
             for _ in 0..400 {
                 match chance.below(5) {
-                    0 | 1 if model.budget.has_room() => model.begin(chance.one_in(2)),
+                    0 | 1 if model.budget.has_room() => {
+                        model.begin(chance.one_in(2) && !model.is_outer);
+                    }
                     0 | 1 => full += 1,
-                    2 if model.inner.is_empty() && model.kept == 0 => model.begin(true),
+                    2 if model.inner.is_empty() && !model.is_outer => model.begin(true),
                     2 | 3 => model.find(&mut chance),
                     _ => model.send(&mut chance),
                 }

@@ -38,7 +38,7 @@ use http::ResponseHead;
 use ring::{Completion, Key, Slab, Time};
 
 pub(super) use self::budget::Budget;
-pub(super) use self::page::{Advance, Ask, Context, Page, Problem, Trouble};
+pub(super) use self::page::{Advance, Ask, Context, Page, Problem, Source, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};

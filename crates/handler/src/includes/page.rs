@@ -12,7 +12,7 @@ use outq::Payload as _;
 use ring::Key;
 use sendfile::{File, Piece, Policy, Takes};
 
-use super::budget::{ANSWER_BYTES_MAX, Budget, INCLUDES_MAX};
+use super::budget::{ANSWER_BYTES_MAX, Budget, Fit, INCLUDES_MAX, RESPONSE_BYTES_MAX};
 use crate::serving::Serving;
 use crate::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use ::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
@@ -108,6 +108,12 @@ enum Slot {
         /// The bytes that the body may have in memory.
         expected: Share,
     },
+    /// A hole whose body did not fit beside others. Its answer is looked for again when its turn to be sent has come.
+    Postponed {
+        scope: Scope,
+        line: u32,
+        url: Box<[u8]>,
+    },
     /// The body of a response.
     Found {
         parts: VecDeque<Part>,
@@ -138,6 +144,19 @@ pub(crate) struct Ask {
     pub(crate) hole: u32,
     /// The URL as the page has it.
     pub(crate) url: Vec<u8>,
+    /// True if the answer was found before, and its body did not fit.
+    pub(crate) is_again: bool,
+}
+
+/// The source of a body that fills a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A program or an upstream. Until its turn the body has [`GATEWAY_BYTES`] at most.
+    Gateway,
+    /// Files, or memory of the server. The same answer can be found again.
+    Repeatable,
+    /// The same, but a gateway has named it, and would be asked again.
+    Unique,
 }
 
 /// The reason for an error message in a page.
@@ -157,6 +176,8 @@ pub(crate) enum Trouble {
     Status(Status),
     /// The response is compressed.
     Coded,
+    /// The body has more bytes of memory than are left of the response's [`Budget`].
+    Memory,
 }
 
 /// A fault of a page, and its place.
@@ -219,6 +240,9 @@ impl Page {
         let document = paths.first().map_or(&b""[..], |path| path);
         let document = &*path::with_slashes(document, b"/");
         let facts = Facts { head: &head, requested, document, modified, client, now };
+        if let Some(ask) = self.ask_again() {
+            return Advance::Ask(ask);
+        }
         loop {
             let is_next = self.is_reached && self.slots.is_empty();
             if !is_next && (self.open >= SIDE_BY_SIDE_MAX || self.slots.len() >= SLOTS_MAX) {
@@ -248,7 +272,7 @@ impl Page {
                     self.push(slot, url.len());
                     self.open += 1;
                     budget.open();
-                    return Advance::Ask(Ask { hole, url });
+                    return Advance::Ask(Ask { hole, url, is_again: false });
                 }
                 Step::Pause => return Advance::More,
                 Step::Wait => {
@@ -263,6 +287,25 @@ impl Page {
             return Advance::Tell(Problem { trouble: Trouble::Unended, line, url: None });
         }
         Advance::Nothing
+    }
+
+    /// Looks again for the answer to the first hole if its turn to be sent has come.
+    fn ask_again(&mut self) -> Option<Ask> {
+        if !self.is_reached || !self.is_postponed() {
+            return None;
+        }
+        let (slot, _) = self.slots.front_mut()?;
+        let Slot::Postponed { scope, line, url } = slot else { return None };
+        let (scope, line, own) = (scope.clone(), *line, core::mem::take(url));
+        let url = own.to_vec();
+        let expected = Share::new(&self.context.budget.expected, ANSWER_BYTES_MAX);
+        *slot = Slot::Pending { scope, line, url: own, search: None, expected };
+        Some(Ask { hole: self.sent, url, is_again: true })
+    }
+
+    /// Returns true if the answer to the first hole has to be looked for again.
+    fn is_postponed(&self) -> bool {
+        matches!(self.slots.front(), Some((Slot::Postponed { .. }, _)))
     }
 
     /// Adds a part that has `bytes` bytes of memory in addition to itself.
@@ -343,37 +386,62 @@ impl Page {
         }
     }
 
-    /// Fills a hole with a body, or with the error message if there is none. Returns false if the hole was not looked
-    /// for.
-    pub(crate) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
+    /// Fills a hole with a body if the body fits into the budget of the response. A body that may fit when its turn has come
+    /// is dropped, and looked for again then. A hole that is no longer looked for stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::Memory`] if the body does not fit.
+    pub(crate) fn fill(&mut self, hole: u32, body: Body, source: Source) -> Result<(), Trouble> {
         let place = self.place(hole);
-        let Some((slot, share)) = self.slots.get_mut(place) else { return false };
-        let Slot::Pending { scope, search, .. } = slot else { return false };
-        let is_made = body.as_ref().is_some_and(Body::has_producer);
-        let (filled, bytes) = match body {
-            Some(body) => {
-                let parts: VecDeque<Part> = body.into_iter().collect();
-                let bytes = match (is_made, search) {
-                    (true, Some(_)) => GATEWAY_BYTES,
-                    _ => parts.iter().map(memory_of).sum(),
-                };
-                let share = Share::new(&self.context.budget.bodies, bytes);
-                (Slot::Found { parts, is_made, making: None, share }, 0)
-            }
-            None => {
-                let errmsg = scope.errmsg().to_vec();
-                let bytes = errmsg.capacity();
-                (Slot::Bytes(errmsg), bytes)
-            }
+        let is_turn = self.is_reached && place == 0;
+        let Some((slot, share)) = self.slots.get_mut(place) else { return Ok(()) };
+        let Slot::Pending { scope, line, url, expected, .. } = slot else { return Ok(()) };
+        let is_made = body.has_producer();
+        let parts: VecDeque<Part> = body.into_iter().collect();
+        let bytes = match source {
+            Source::Gateway if is_made => GATEWAY_BYTES,
+            _ => parts.iter().map(memory_of).sum(),
         };
+        let budget = Rc::clone(&self.context.budget);
+        let can_wait = source == Source::Repeatable;
+        let filled = match budget.admit(bytes, expected.bytes(), is_turn, can_wait) {
+            Fit::Now => {
+                share.resize(SLOT_BYTES);
+                let share = Share::new(&budget.bodies, bytes);
+                Slot::Found { parts, is_made, making: None, share }
+            }
+            // It stays open, because the page is not complete without it.
+            Fit::AtItsTurn => {
+                share.resize(SLOT_BYTES + url.len());
+                Slot::Postponed { scope: scope.clone(), line: *line, url: core::mem::take(url) }
+            }
+            Fit::Never => return Err(Trouble::Memory),
+        };
+        let is_closed = matches!(filled, Slot::Found { is_made: false, .. });
         *slot = filled;
-        share.resize(SLOT_BYTES + bytes);
-        if !is_made {
+        if is_closed {
             self.close();
         }
-        // The body may have fewer bytes than were expected.
+        self.resume_others();
+        Ok(())
+    }
+
+    /// Fills a hole that is still looked for with the error message.
+    pub(crate) fn fill_with_error(&mut self, hole: u32) {
+        let place = self.place(hole);
+        let Some((slot, share)) = self.slots.get_mut(place) else { return };
+        let Slot::Pending { scope, .. } = slot else { return };
+        let errmsg = scope.errmsg().to_vec();
+        share.resize(SLOT_BYTES + errmsg.capacity());
+        *slot = Slot::Bytes(errmsg);
+        self.close();
+        self.resume_others();
+    }
+
+    /// Wakes the pages that may continue, because a body may have fewer bytes than were expected.
+    fn resume_others(&self) {
         self.news.borrow_mut().touched.extend(self.context.budget.take_paused());
-        true
     }
 
     /// Records that a hole needs nothing any more.
@@ -397,7 +465,7 @@ impl Page {
 
     /// Returns true if the first slot can be sent.
     pub(crate) fn can_go_on(&self) -> bool {
-        !matches!(self.slots.front(), Some((Slot::Pending { .. }, _)))
+        !matches!(self.slots.front(), Some((Slot::Pending { .. } | Slot::Postponed { .. }, _)))
     }
 
     /// Returns true if nothing of the page has to be looked for or made any more. Its producer sends the rest.
@@ -442,7 +510,7 @@ impl Page {
         }
         if is_new || self.sent != sent {
             // There is room for more slots, which can be evaluated now.
-            if !self.evaluator.is_over() {
+            if !self.evaluator.is_over() || self.is_postponed() {
                 self.touch();
             }
             self.news.borrow_mut().touched.extend(budget.take_paused());
@@ -457,7 +525,9 @@ impl Page {
         while budget.left.get() > 0 {
             match self.slots.front_mut().map(|(slot, _)| slot) {
                 None if self.evaluator.is_over() => return Produced::Ended,
-                None | Some(Slot::Pending { .. }) => return Produced::Waiting,
+                None | Some(Slot::Pending { .. } | Slot::Postponed { .. }) => {
+                    return Produced::Waiting;
+                }
                 Some(Slot::Text(range)) => {
                     let range = range.clone();
                     let part = Part::of(self.variant(), range, self.policy);
@@ -580,6 +650,12 @@ impl fmt::Display for Trouble {
             Self::Includes => write!(f, "a page has more than {INCLUDES_MAX} includes"),
             Self::Status(status) => write!(f, "it is answered {}", status.code()),
             Self::Coded => f.write_str("the response is compressed"),
+            Self::Memory => write!(
+                f,
+                "its body has more bytes of memory than are left of the {} MiB of a response; \
+                 include a smaller directory",
+                RESPONSE_BYTES_MAX >> 20
+            ),
         }
     }
 }

@@ -11,7 +11,9 @@ use super::asked::Asked;
 use super::destination::{Ground, is_hidden_below, normalize};
 use super::moved::{lacks_slash, moved_to, redirected, refused_at, sent_on};
 use super::script::{script_at, script_len, script_of};
-use super::state::{By, Event, FileSearch, Handed, Next, Over, Parsing, Purpose, Script, State};
+use super::state::{
+    Arrived, By, Event, FileSearch, Handed, Next, Over, Parsing, Purpose, Script, State, Way,
+};
 use super::steps::{Further, Slash, Step, further};
 use crate::page::{ALLOW, ALLOW_MOST};
 use crate::serving::{Served, Serving};
@@ -105,7 +107,7 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
-        (State::Authorize(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
+        (State::Authorize(arrived), Event::Admitted(Ok(()))) => go_on(ground, arrived),
         (State::Authorize(_), Event::Admitted(Err(denial))) => {
             refuse(ground, None, Outcome::Denied(Box::new(denial)))
         }
@@ -144,6 +146,33 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
         (State::Server(..), Event::Server(answer)) => refuse(ground, None, of_proxy(answer)),
         (state, event) => unreachable!("{} for {}", event.name(), state.name()),
     }
+}
+
+/// Continues a request that the authorizer has let pass.
+fn go_on<'a>(ground: Ground<'a>, Arrived { asked, path, way }: Arrived<'a>) -> Next<'a> {
+    match way {
+        Way::Asked(held) => Next::Recall(Arrived { asked, path, way: Way::Asked(held) }),
+        Way::Handed(handed) => begin(ground, asked, path, Some(*handed)),
+        Way::Named(over) => {
+            let route = ground.destination.route.expect("a named file is of a route");
+            let prefix_len = ground.serving.prefix(route).len();
+            let path = part_of(&path, prefix_len..path.len());
+            send_named(ground.serving, route, asked, path, over)
+        }
+    }
+}
+
+/// Finds the file of a route that an upstream has named. Its path is below the route.
+pub(super) fn send_named<'a>(
+    serving: &Serving,
+    route: RouteId,
+    asked: Asked<'a>,
+    path: Cow<'a, [u8]>,
+    over: Box<Over>,
+) -> Next<'a> {
+    let tree = serving.tree(route).expect("a named file is in the tree of its route");
+    let (step, purpose) = (Step::Fallback, Purpose::Page(asked));
+    Next::File { tree, path, search: FileSearch { route, step, purpose, over: Some(over) } }
 }
 
 /// Continues a request whose step has found `outcome`.

@@ -30,6 +30,7 @@ use super::asked::Asked;
 use super::destination::{Ground, is_hidden, normalize, place_of};
 use super::https::{is_of_site, route_of, turned_away};
 use super::state::{Event, Next, Parsing, State};
+use crate::attach::HasSay;
 use crate::challenges::DIRECTORY;
 use crate::guard::Refusal;
 use crate::includes::{self, Lookup, Pages};
@@ -184,12 +185,12 @@ impl Handshake for Named {
     }
 }
 
-/// Explains what a server with a snapshot would do.
+/// Explains what a server with a snapshot would do, whose authorizer decides for the routes of `has_say`.
 ///
 /// # Errors
 ///
 /// A sentence for the operator.
-pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String> {
+pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts, has_say: HasSay) -> Result<String, String> {
     let parsed = http1::parse(parts.head.as_bytes(), &Limits::DEFAULT);
     let parsed = parsed.map_err(|reject| format!("the request is refused: {reject}"))?;
     let (request, _) = parsed.ok_or("the request is not complete")?;
@@ -281,7 +282,10 @@ pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts) -> Result<String, String>
         let refused = refused_by_rules(&mut out, ground, owner, client);
         next = match refused.or(refusal) {
             Some(outcome) => refuse(ground, None, outcome),
-            None => begin(ground, Asked::Given(&request), Cow::Borrowed(&name), None),
+            None => {
+                say_authorizer(&mut out, ground, has_say);
+                begin(ground, Asked::Given(&request), Cow::Borrowed(&name), None)
+            }
         };
     }
     let ground = Ground { serving: &serving, destination };
@@ -516,6 +520,17 @@ fn refused_by_rules(
     }
 }
 
+/// Says that an authorizer would be asked. The explanation goes on as if it let the request pass.
+fn say_authorizer(
+    out: &mut Explanation,
+    Ground { serving, destination }: Ground<'_>,
+    has_say: HasSay,
+) {
+    if destination.route.is_some_and(|id| has_say(serving.route(id))) {
+        out.say("authorizer", "it would decide first; it is not asked, and permits as is assumed");
+    }
+}
+
 /// Follows a request to its end.
 fn follow<'a>(
     out: &mut Explanation,
@@ -712,7 +727,7 @@ fn say_files(out: &mut Explanation, path: &Path, files: &FileSet) {
     }
     for (coding, variant) in Coding::PREFERENCE.iter().zip(&files.encoded) {
         if let Some(variant) = variant {
-            out.say("precompressed", format_args!("{coding:?}, {} bytes", variant.stat.size));
+            out.say("precompressed", format_args!("{coding:?}, {} bytes", variant.size));
         }
     }
     out.say("media type", &files.content_type);

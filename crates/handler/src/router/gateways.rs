@@ -8,15 +8,14 @@ use http::{Method, Status};
 
 use super::Router;
 use super::admit::{admit, circumstances, request_id, sender_of, told_host};
-use super::advance::{begin, refuse};
+use super::advance::{begin, refuse, send_named};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
 use super::destination::{Ground, handed_file, is_hidden, place_of};
 use super::pages::asked_for;
 use super::perform::Reply;
 use super::script::is_source;
-use super::state::{By, Event, FileSearch, Handed, Named, Next, Over, Purpose, State};
-use super::steps::Step;
+use super::state::{Arrived, By, Event, Handed, Named, Next, Over, State, Way};
 use crate::serving::{Destination, Serving};
 use crate::{Found, Request, Ticket, includes};
 use config::route::RouteId;
@@ -203,12 +202,16 @@ impl Router {
                 return self.perform(shell, ticket, (serving, destination), next);
             }
         }
-        let tree = serving.tree(file.route).expect("a named file is in the tree of its route");
-        let purpose = Purpose::Page(asked_for(asked, serving, &file, to.query()));
+        let is_authorized = self.is_authorized(ground);
+        let asked = asked_for(asked, serving, &file, to.query(), is_authorized);
         let query = to.query().map(Into::into);
-        let over = Some(Box::new(Over { fields, query, named: Some(Named { server, file: to }) }));
-        let search = FileSearch { route: file.route, step: Step::Fallback, purpose, over };
-        let next = Next::File { tree, path: Cow::Borrowed(&file.path), search };
+        let over = Box::new(Over { fields, query, named: Some(Named { server, file: to }) });
+        let next = if is_authorized {
+            let path = Cow::Owned([serving.prefix(file.route), &file.path].concat());
+            Next::Authorize(Arrived { asked, path, way: Way::Named(over) })
+        } else {
+            send_named(serving, file.route, asked, Cow::Borrowed(&file.path), over)
+        };
         self.perform(shell, ticket, (serving, destination), next)
     }
 
@@ -238,7 +241,14 @@ impl Router {
         let (destination, next) = match found {
             Ok(destination) => {
                 let ground = Ground { serving, destination };
-                (destination, begin(ground, asked, Cow::Borrowed(&name), Some(handed)))
+                let path = Cow::Borrowed(&name[..]);
+                let next = if self.is_authorized(ground) {
+                    let way = Way::Handed(Box::new(handed));
+                    Next::Authorize(Arrived { asked, path, way })
+                } else {
+                    begin(ground, asked, path, Some(handed))
+                };
+                (destination, next)
             }
             Err((destination, outcome)) => {
                 drop(handed);

@@ -16,9 +16,11 @@ use super::destination::{clean_len, is_hidden, place_of};
 use super::perform::Reply;
 use super::script::file_at;
 use super::state::{Event, Parsing};
-use crate::includes::{self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble};
+use crate::includes::{
+    self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Source, Trouble,
+};
 use crate::serving::{self, Destination, Serving};
-use crate::{Found, Handler as _, Request, Response, Ticket};
+use crate::{Found, Handler as _, Keep, Request, Response, Ticket};
 use ::includes::{Memory, Scope, Template};
 use config::route::RouteId;
 use content::{Kind, Resource};
@@ -140,7 +142,7 @@ impl Router {
     fn fail(&mut self, shell: &mut Shell, key: Key, hole: u32, trouble: Trouble) {
         let Some(page) = self.pages.page(key) else { return };
         let Some(problem) = page.borrow().problem(hole, trouble) else { return };
-        page.borrow_mut().fill(hole, None);
+        page.borrow_mut().fill_with_error(hole);
         self.report(shell, &page.borrow().context, &problem);
     }
 
@@ -164,8 +166,11 @@ impl Router {
             }
             let next = page.borrow_mut().advance(shell.cx.unix);
             match next {
-                Advance::Ask(Ask { hole, url }) => {
-                    let admit = |path: &[u8]| page.borrow().admit(path);
+                Advance::Ask(Ask { hole, url, is_again }) => {
+                    let admit = |path: &[u8]| match is_again {
+                        true => page.borrow().may_include(path),
+                        false => page.borrow().admit(path),
+                    };
                     let ticket = includes::ticket_of(key, hole);
                     match self.find_included(shell, &context, ticket, &url, admit) {
                         Ok(Found::Now(answer)) => {
@@ -242,11 +247,14 @@ impl Router {
             (Status::Ok, true) => Err(Trouble::Coded),
             (status, _) => Err(Trouble::Status(status)),
         };
-        match body {
-            Ok(body) => {
-                page.borrow_mut().fill(hole, Some(body));
-            }
-            Err(trouble) => self.fail(shell, key, hole, trouble),
+        let source = match (&answer.outcome, answer.size().keep) {
+            (Outcome::Program(_) | Outcome::Passed(_), _) => Source::Gateway,
+            (_, Keep::Always) => Source::Unique,
+            (_, Keep::IfSmall | Keep::Never) => Source::Repeatable,
+        };
+        let filled = body.and_then(|body| page.borrow_mut().fill(hole, body, source));
+        if let Err(trouble) = filled {
+            self.fail(shell, key, hole, trouble);
         }
     }
 
@@ -295,14 +303,16 @@ impl Router {
     }
 }
 
-/// The request for a file to which `asked` was handed over, as a client might send it; the file may be a page.
+/// The request for a file to which `asked` was handed over, as a client might send it: the file may be a page, or the
+/// authorizer decides about the request.
 pub(super) fn asked_for<'a>(
     asked: Asked<'a>,
     serving: &Serving,
     file: &serving::NamedFile,
     query: Option<&[u8]>,
+    is_authorized: bool,
 ) -> Asked<'a> {
-    if !serving.route(file.route).has_includes() {
+    if !is_authorized && !serving.route(file.route).has_includes() {
         return asked;
     }
     let mut path = Vec::new();

@@ -9,7 +9,7 @@ use super::advance::{advance, begin, complete, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
 use super::destination::Ground;
-use super::state::{Arrived, Event, FileSearch, Named, Next, Purpose, State};
+use super::state::{Arrived, Event, FileSearch, Named, Next, Purpose, State, Way};
 use super::steps::Step;
 use crate::attach::{Admission, Deferred};
 use crate::serving::{Destination, Serving};
@@ -74,16 +74,23 @@ impl Router {
                 next = complete(serving, None, Outcome::Postponed);
             }
             let (state, reply) = match next {
+                // The authorizer is asked once, because the answer of a later request may not be kept.
+                Next::Authorize(Arrived { asked, way: Way::Asked(_), .. })
+                    if !asked.is_next() && self.is_authorized(ground) =>
+                {
+                    next = complete(serving, None, Outcome::Postponed);
+                    continue;
+                }
                 Next::Authorize(arrived) => {
-                    let reply = self.authorize(shell, ticket, ground, &arrived.asked);
+                    let reply = self.authorize(shell, ticket, ground, &arrived);
                     (State::Authorize(arrived), reply)
                 }
                 Next::Recall(arrived) => {
                     let reply = self.recall(ticket, &arrived.asked);
                     (State::Recall(arrived), reply)
                 }
-                Next::Begin(Arrived { asked, path, held }) => {
-                    if let Some((held, waits)) = held {
+                Next::Begin(Arrived { asked, path, way }) => {
+                    if let Way::Asked(Some((held, waits))) = way {
                         if waits.strong_count() == 0 {
                             // The client has gone, so no route is asked.
                             let outcome = Outcome::Error(Status::ServiceUnavailable, Reason::Gone);
@@ -189,13 +196,19 @@ impl Router {
         self.wrapper.is_some() || self.authorizer.as_ref().is_some_and(|it| it.has_say(route))
     }
 
+    /// Returns true if the authorizer decides about requests of this route.
+    pub(super) fn is_authorized(&self, Ground { serving, destination }: Ground<'_>) -> bool {
+        let route = destination.route.map(|id| serving.route(id));
+        self.authorizer.as_ref().zip(route).is_some_and(|(it, route)| it.has_say(route))
+    }
+
     /// Asks the authorizer whether a request may pass.
     fn authorize(
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
         Ground { serving, destination }: Ground<'_>,
-        asked: &Asked<'_>,
+        Arrived { asked, way, .. }: &Arrived<'_>,
     ) -> Reply {
         let route = destination.route.map(|id| serving.route(id));
         let authorizer =
@@ -205,7 +218,7 @@ impl Router {
         };
         match asked.with(|request| authorizer.admit(shell, request, route)) {
             Admission::Now(said) => {
-                if said.is_err() {
+                if said.is_err() && matches!(way, Way::Asked(_)) {
                     // The consumer of the body drops it from now on.
                     drop(self.take_body(ticket));
                 }
@@ -318,11 +331,12 @@ impl Router {
             let (held, of_client) = self.proxy.hold(ticket, waiter);
             (script.held, search) = (Some(held), Some(of_client));
         }
+        // A request that was handed over has given its body away, and its client waits for any gateway.
         if let State::Authorize(arrived) | State::Recall(arrived) = &mut state
-            && arrived.held.is_none()
+            && let Way::Asked(held @ None) = &mut arrived.way
         {
             let client = Rc::new(Deferred::default());
-            arrived.held = Some((self.take_body(ticket), Rc::downgrade(&client)));
+            *held = Some((self.take_body(ticket), Rc::downgrade(&client)));
             search = Some(client);
         }
         if cfg!(debug_assertions) {

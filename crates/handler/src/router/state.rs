@@ -24,7 +24,7 @@
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | error page | `steps.rs` | File | |
 //! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
-//! | hand-over by a program or a server | `advance.rs` | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
+//! | hand-over by a program or a server | `advance.rs` | | to the route, with another path, whose guard and authorizer decide again; at most [`HAND_OVERS_MAX`] times |
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
 //! | fields of the hand-over and of the route | `advance.rs`, `answer.rs` | | |
 //!
@@ -34,7 +34,7 @@
 //! | state | waits for | has | then |
 //! |---|---|---|---|
 //! | Offered | its session: it has the consumer, and asks for the answer at once or never | the decision of the guard | `begin`, or a refusal |
-//! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall, or a refusal |
+//! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall (after a hand-over: `begin`, or the named file), or a refusal |
 //! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |
 //! | File, perhaps a page | the same | a copy of the request | the same, or Template |
@@ -95,8 +95,18 @@ pub(super) struct Arrived<'a> {
     pub(super) asked: Asked<'a>,
     /// Its path in normal form.
     pub(super) path: Cow<'a, [u8]>,
-    /// Its body and its client, once the request has had to wait.
-    pub(super) held: Option<(Held, Weak<Deferred>)>,
+    pub(super) way: Way,
+}
+
+/// The way on which a request has come to its route.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// The client has asked for the path. Once the request has had to wait, it has its body and its client.
+    Asked(Option<(Held, Weak<Deferred>)>),
+    /// A gateway has handed the request over to the path.
+    Handed(Box<Handed>),
+    /// An upstream has named the file with this path.
+    Named(Box<Over>),
 }
 
 /// A file that is looked for.
@@ -246,8 +256,8 @@ impl Over {
 
 impl Arrived<'_> {
     fn keep(self) -> Arrived<'static> {
-        let Self { asked, path, held } = self;
-        Arrived { asked: asked.keep(), path: Cow::Owned(path.into_owned()), held }
+        let Self { asked, path, way } = self;
+        Arrived { asked: asked.keep(), path: Cow::Owned(path.into_owned()), way }
     }
 }
 
@@ -282,9 +292,12 @@ impl State<'_> {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
             Self::Offered(_) => unreachable!("its session asks for the answer at once or never"),
-            Self::Authorize(Arrived { asked, path, held })
-            | Self::Recall(Arrived { asked, path, held }) => {
-                assert!(asked.is_kept() && held.is_some(), "its session lends nothing");
+            Self::Authorize(Arrived { asked, path, way })
+            | Self::Recall(Arrived { asked, path, way }) => {
+                let is_held = !matches!(way, Way::Asked(None));
+                assert!(asked.is_kept() && is_held, "its session lends nothing");
+                let is_asked = matches!(way, Way::Asked(_));
+                assert!(is_asked || matches!(self, Self::Authorize(_)), "no wrapper is asked");
                 assert!(path.starts_with(b"/"), "it is in its normal form");
             }
             Self::File(FileSearch { route, step, purpose, over }) => {

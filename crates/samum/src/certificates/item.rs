@@ -162,7 +162,11 @@ impl Read {
     /// Warnings for the operator about it. `now` is in seconds since 1970.
     pub(super) fn warnings(&self, now: i64) -> Vec<Warning> {
         let mut warnings = match &self.value {
-            Value::Pair(pair) => check_pair(pair, now),
+            Value::Pair(pair) => {
+                let mut warnings = check_pair(pair, now);
+                warnings.retain(|warning| !is_needless(warning));
+                warnings
+            }
             Value::Clients(clients) => check_clients(clients, now),
             // Servers look only at the times of a pair.
             Value::Servers { pair, .. } => {
@@ -172,6 +176,12 @@ impl Read {
         warnings.extend(self.open_key.clone());
         warnings
     }
+}
+
+/// Returns true if a warning is about a missing issuer that the system trusts. Then the issuer is a root, probably that of a
+/// private authority, and its clients have it. Intermediate certificates do not stand there.
+fn is_needless(warning: &Warning) -> bool {
+    matches!(warning, Warning::NoIntermediate { issuer, .. } if servers::system_has(issuer))
 }
 
 impl From<Fault> for Problem {

@@ -62,7 +62,7 @@ pub(super) struct Process<'a> {
     pub(super) control: Option<&'a Path>,
     /// The system's directory for temporary files.
     pub(super) temporary: &'a Path,
-    /// The file of the system's authorities, if upstreams or an ACME server are verified by them.
+    /// The file of the system's authorities, if sites have certificates, or upstreams or an ACME server are verified by them.
     pub(super) roots: Option<&'a Path>,
 }
 

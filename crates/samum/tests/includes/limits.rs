@@ -156,3 +156,35 @@ fn responses_of_upstreams_that_wait_for_their_turn_have_a_bound() {
         check("of a client that takes nothing");
     });
 }
+
+/// The entries of a directory would take more memory than a response may have.
+#[test]
+fn a_listing_that_is_too_large_for_a_page_is_an_error() {
+    const ENTRIES: usize = 25_000;
+    on_both_drivers(|driver| {
+        let tree = tree().directory("www/few").directory("www/many");
+        let name = "n".repeat(230);
+        for entry in 0..ENTRIES {
+            tree.write(format!("www/many/{entry:05}{name}"), "");
+        }
+        tree.write("www/few/file", "");
+        let includes = "<!--#include virtual='/few/'-->|\n<!--#include virtual='/many/'-->|";
+        tree.write("www/page.html", includes);
+        let root = tree.path().display();
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\nincludes = true\n\
+             [[site.route]]\nfiles = '{root}/www'\nlisting = true\n\
+             [[site.route]]\npath = '/metrics'\nmetrics = true\n"
+        );
+        let stage = Stage::new(&tree, &config);
+        assert_eq!(stage.page("/many/").matches("<tr><td><a href=\"./").count(), ENTRIES);
+        let shown = stage.page("/page.html");
+        assert_eq!(shown.matches("<tr><td><a href=\"./").count(), 1, "{}", shown.len());
+        assert!(shown.ends_with(&format!("|\n{ERRMSG}|")), "{}", shown.len());
+        stage.wait_for_log(
+            "/page.html: line 2: the include of /many/: its body has more bytes of memory than are \
+             left of the 8 MiB of a response; include a smaller directory",
+        );
+    });
+}

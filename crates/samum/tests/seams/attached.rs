@@ -8,15 +8,17 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use config::{Action, Config, GatewayRules, Route, Tuning, Upstream, upstream};
+use config::{Action, Config, FileRules, Files, GatewayRules, Route, Tuning, Upstream, upstream};
 use handler::attach::{Admission, Authorizer, Denial, Recalled, Wrapper};
 use handler::router::Router;
+use handler::router::explain::explain;
 use handler::serving::Snapshot;
 use handler::{
     AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
 };
 use http::{FieldSection, Head, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
+use samum::explain::Question;
 use samum::network::Listeners;
 use samum::worker::Worker;
 use sendfile::{File, Piece, Policy, Takes};
@@ -28,6 +30,8 @@ use crate::seams::world::{config, parts, pass, run_until};
 
 /// The server that requests are passed on to.
 const SERVER: &str = "127.0.0.1:9000";
+/// The contents of files.
+const FILE: &[u8] = b"a file";
 /// Bytes that a copy takes in one turn of a response whose client has left.
 const ROOM: u64 = 16 * 1024;
 /// Responses of which a copy is made although their clients have left.
@@ -206,6 +210,8 @@ impl Wrapper for Cache {
 struct Door {
     /// Requests about which it thinks.
     asked: VecDeque<Ticket>,
+    /// The paths about which it was asked.
+    paths: Vec<String>,
     said: VecDeque<(Ticket, Result<(), Denial>)>,
 }
 
@@ -214,16 +220,21 @@ struct Doorman(Rc<RefCell<Door>>);
 
 impl Authorizer for Doorman {
     fn has_say(&self, route: &Route) -> bool {
-        matches!(route.action, Action::Proxy(_))
+        has_say(route)
     }
 
     fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission {
         assert!(self.has_say(route));
+        if let Target::Origin { path, .. } = request.head.target {
+            self.0.borrow_mut().paths.push(String::from_utf8_lossy(path).into_owned());
+        }
         match request.head.target {
-            Target::Origin { path: b"/forbidden", .. } => {
+            Target::Origin { path, .. } if path.ends_with(b"forbidden") => {
                 Admission::Now(Err(Status::Forbidden.into()))
             }
-            Target::Origin { path, .. } if path.starts_with(b"/private/") => {
+            Target::Origin { path, .. }
+                if path.starts_with(b"/private/") || path.starts_with(b"/internal/later") =>
+            {
                 self.0.borrow_mut().asked.push_back(request.ticket);
                 Admission::Waiting
             }
@@ -236,6 +247,11 @@ impl Authorizer for Doorman {
     }
 }
 
+/// The routes about whose requests the authorizer decides.
+fn has_say(route: &Route) -> bool {
+    matches!(route.action, Action::Proxy(_)) || route.path == "/internal/"
+}
+
 struct Stage {
     world: World,
     worker: Worker<Http1, Listeners, Router>,
@@ -245,22 +261,32 @@ struct Stage {
 }
 
 impl Stage {
-    /// A server to which all requests are passed on, behind a cache and an authorizer.
+    /// A server to which all requests are passed on, behind a cache and an authorizer. It may hand them over to files.
     fn new() -> Self {
         let world = World::new(config(1));
+        for name in ["a", "forbidden", "later", "later.bin"] {
+            world.write_file(name, FILE);
+        }
         let listener = world.listen(SERVER.parse::<core::net::SocketAddr>().expect("an address"));
         let servers = vec![upstream::server(&format!("http://{SERVER}")).expect("a server")];
         let rules = GatewayRules::default();
         let mut config = Config::default();
         config.sites[0].routes[0].action = Action::Proxy(Upstream { servers, rules });
+        let files = Files { root: "/".into(), rules: FileRules::default() };
+        config.sites[0].routes.push(Route {
+            path: "/internal/".to_owned(),
+            is_internal: true,
+            action: Action::Files(files),
+            ..Route::default()
+        });
         let mut parts = parts(&world, Tuning::default());
         parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
-        parts.roots.clear();
+        let roots = core::mem::take(&mut parts.roots);
         let network = Listeners::new(parts.listeners.clone());
         let (memory, door) = (Rc::default(), Rc::default());
         let (cache, doorman) = (Cache(Rc::clone(&memory)), Doorman(Rc::clone(&door)));
         let worker = Worker::with(parts, network, |shell| {
-            let mut router = Router::new(&[], 64, shell)?;
+            let mut router = Router::new(&roots, 64, shell)?;
             router.set_wrapper(Box::new(cache));
             router.set_authorizer(Box::new(doorman));
             Ok(router)
@@ -429,4 +455,77 @@ fn an_authorizer_may_answer_later() {
     stage.say(Ok(()));
     pass(&mut stage.worker, Duration::from_secs(1));
     stage.check_nothing_is_left();
+}
+
+/// A request that a server hands over is one for the other route, too.
+#[test]
+fn a_request_that_is_handed_over_is_asked_about_again() {
+    let mut stage = Stage::new();
+    let hand_over = |stage: &mut Stage, path: &str, to: &str| {
+        let client = stage.ask(&get(path));
+        let server = stage.accept(b"\r\n\r\n");
+        let head =
+            format!("HTTP/1.1 200 OK\r\nX-Accel-Redirect: {to}\r\nContent-Length: 0\r\n\r\n");
+        server.send(head.as_bytes());
+        client
+    };
+    let client = hand_over(&mut stage, "/1", "/internal/a");
+    assert_eq!(stage.response(&client), (200, FILE.to_vec(), false));
+    let client = hand_over(&mut stage, "/2", "/internal/forbidden");
+    assert_eq!(stage.response(&client).0, 403);
+    assert_eq!(stage.door.borrow().paths, ["/1", "/internal/a", "/2", "/internal/forbidden"]);
+    let client = hand_over(&mut stage, "/3", "/internal/later");
+    stage.say(Ok(()));
+    assert_eq!(stage.response(&client), (200, FILE.to_vec(), false));
+    let client = hand_over(&mut stage, "/4", "/internal/later");
+    stage.say(Err(Status::Forbidden.into()));
+    assert_eq!(stage.response(&client).0, 403);
+    // The client leaves before it is let pass.
+    let client = hand_over(&mut stage, "/5", "/internal/later.bin");
+    run_until(&mut stage.worker, || !stage.door.borrow().asked.is_empty());
+    client.reset();
+    drop(client);
+    pass(&mut stage.worker, Duration::from_secs(1));
+    stage.say(Ok(()));
+    pass(&mut stage.worker, Duration::from_secs(1));
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn a_request_is_asked_about_once() {
+    let mut stage = Stage::new();
+    let client = stage.ask(&[get("/a"), get("/b"), get("/c/forbidden")].concat());
+    let server = stage.accept(b"\r\n\r\n");
+    pass(&mut stage.worker, Duration::from_millis(50));
+    assert_eq!(stage.door.borrow().paths, ["/a"], "the others are not next");
+    server.send(&answer(b"a"));
+    run_until(&mut stage.worker, || server.received().windows(6).any(|bytes| bytes == b"GET /b"));
+    server.send(&answer(b"b"));
+    run_until(&mut stage.worker, || {
+        String::from_utf8_lossy(&client.received()).contains("HTTP/1.1 403 ")
+    });
+    assert_eq!(stage.door.borrow().paths, ["/a", "/b", "/c/forbidden"]);
+    drop((client, server));
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn an_explanation_says_that_an_authorizer_would_be_asked() {
+    let servers = vec![upstream::server("http://127.0.0.1:9").expect("a server")];
+    let upstream = Upstream { servers, rules: GatewayRules::default() };
+    let mut config = Config::default();
+    let (path, action) = ("/app/".to_owned(), Action::Proxy(upstream));
+    config.sites[0].routes.push(Route { path, action, ..Route::default() });
+    let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+    let told = |path: &str| {
+        let url = format!("http://a.example{path}");
+        let question = Question::new(&url, None, &[]).expect("a question");
+        explain(Arc::clone(&snapshot), &question.parts().expect("a request"), has_say)
+            .expect("an explanation")
+    };
+    let of_app = told("/app/a");
+    let line = "authorizer    it would decide first; it is not asked, and permits as is assumed";
+    let place = |what: &str| of_app.find(what).unwrap_or_else(|| panic!("{what}: {of_app}"));
+    assert!(place(line) < place("which is not asked\n"), "{of_app}");
+    assert!(!told("/").contains("authorizer"), "files are for all");
 }

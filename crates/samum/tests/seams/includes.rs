@@ -299,3 +299,59 @@ fn the_pages_of_a_response_keep_within_its_memory_whatever_clients_do() {
         check_nothing_is_left(&world, worker);
     });
 }
+
+/// Listings wait behind a part that does not come. Their entries are memory of the response.
+#[test]
+fn listings_within_a_page_keep_within_the_memory_of_the_response() {
+    /// The entries of a listing have 2.6 MB.
+    const ENTRIES: usize = 10_000;
+    const LISTINGS: usize = 8;
+    /// The entries of a listing count for the directory and for the response that has it.
+    const SHARED_BYTES_MAX: u64 = 2 * 8 * 1024 * 1024;
+    let world = World::new(config(1));
+    let device = world.make_device("slow");
+    world.write_file("slow/hole.txt", b"late");
+    let name = "n".repeat(200);
+    let mut holes = String::new();
+    for listing in 0..LISTINGS {
+        world.make_dir(&format!("{listing}"));
+        for entry in 0..ENTRIES {
+            world.write_file(&format!("{listing}/{entry:05}{name}"), b"");
+        }
+        holes += &format!("<!--#include virtual='/{listing}/'-->");
+    }
+    let page = format!("<!--#include virtual='/slow/hole.txt'-->{holes}end");
+    world.write_file("0.html", page.as_bytes());
+    world.evict_all();
+    let rules = FileRules { includes: true, listing: true, ..FileRules::default() };
+    let mut worker: Worker<Http1> = Worker::new(parts(&world, rules)).expect("memory");
+    world.hang(device);
+    let mut client = Plain::new(Rc::new(world.connect()), 1);
+    client.send(request(0).as_bytes());
+    let (mut most, until) = (0, worker.ring().now() + Duration::from_secs(1));
+    while worker.ring().now() < until {
+        worker.turn(Some(until)).expect("a ring that waits");
+        most = most.max(worker.shared());
+    }
+    assert!(worker.stats().includes > 2, "listings are looked for ahead");
+    world.release(device);
+    let mut body = Vec::new();
+    for _ in 0..1_000_000 {
+        client.look();
+        if let Some(response) = parse_whole(client.received()) {
+            body = response.body;
+            break;
+        }
+        let until = worker.ring().now() + Duration::from_millis(1);
+        worker.turn(Some(until)).expect("a ring that waits");
+        most = most.max(worker.shared());
+    }
+    assert!(most <= SHARED_BYTES_MAX, "{most} bytes");
+    let body = String::from_utf8(body).expect("text");
+    assert!(body.starts_with("late<!DOCTYPE html>") && body.ends_with("end"), "{}", body.len());
+    assert_eq!(body.matches("Index of").count(), 2 * LISTINGS);
+    assert_eq!(body.matches("<tr><td><a href=\"./").count(), ENTRIES * LISTINGS);
+    assert_eq!(worker.stats().includes_failed, 0);
+    client.shut_down();
+    check_nothing_is_left(&world, worker);
+}

@@ -4,6 +4,7 @@
 mod attached;
 mod below;
 mod clients;
+mod copies;
 mod dribble;
 mod echo;
 mod faults;

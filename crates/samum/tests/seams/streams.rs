@@ -107,6 +107,14 @@ impl Client {
         self.0.get(&format!("/{name}")).expect("a peer takes everything")
     }
 
+    /// Asks for one byte of a file.
+    fn byte(&mut self, name: &str, at: usize) -> u32 {
+        let (path, range) = (format!("/{name}"), format!("bytes={at}-{at}"));
+        let mut fields = pseudo("GET", &path);
+        fields.push(("range", &range));
+        self.0.request(fields, true).expect("a peer takes everything")
+    }
+
     fn cancel(&mut self, stream: u32) {
         let code = CANCEL.to_be_bytes();
         self.0.frame(kind::RST_STREAM, 0, stream, &code).expect("a peer takes everything");
@@ -386,7 +394,15 @@ fn the_files_of_a_connection_have_a_bound_at_each_step() {
                     let (stream, _) = streams.swap_remove(chance.below(streams.len()));
                     client.cancel(stream);
                 }
-                3 if is_shut && !streams.is_empty() => {
+                // Reads of a byte that nobody waits for.
+                3 if streams.len() < 60 => {
+                    let bytes: Vec<_> =
+                        (0..30).map(|_| client.byte(SLOW, chance.below(700_000))).collect();
+                    let now = worker.ring().now();
+                    worker.turn(Some(now + Duration::from_millis(5))).unwrap();
+                    bytes.into_iter().for_each(|stream| client.cancel(stream));
+                }
+                4 if is_shut && !streams.is_empty() => {
                     let (stream, _) = streams[chance.below(streams.len())];
                     let more = 1000_u32.to_be_bytes();
                     client.0.frame(kind::WINDOW_UPDATE, 0, stream, &more).expect("it takes all");
@@ -419,6 +435,38 @@ fn the_files_of_a_connection_have_a_bound_at_each_step() {
     });
     let is_one_seed = std::env::var("SAMUM_SEED").is_ok();
     assert!(is_one_seed || most.get() > 1, "the bound was never near");
+}
+
+/// Reads of a byte count little for the bounds of bytes, so their number has a bound of its own. The session checks it.
+#[test]
+fn reads_of_streams_that_were_reset_have_a_bound() {
+    for_seeds(20, |seed| {
+        let (world, device) = make(Config::new(seed));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::new(&world);
+        let opened = client.get(SLOW);
+        wait_for(&mut worker, &mut client, &[opened]);
+        world.evict(SLOW);
+        world.hang(device);
+        for round in 0..4 {
+            let cold = (0..90).map(|place| client.byte(SLOW, (round * 90 + place) * 1900));
+            let cold: Vec<_> = cold.collect();
+            let last = cold[89];
+            assert!(run_until(&mut worker, || client.reply(last).status == 206));
+            pass(&mut worker, Duration::from_millis(50));
+            cold.into_iter().for_each(|stream| client.cancel(stream));
+        }
+        // Streams that read nothing from this disk go on, and those that do when the reads have ended.
+        let hot = client.get("f300001");
+        wait_for(&mut worker, &mut client, &[hot]);
+        assert_whole(&mut client, hot, &content(seed, 300_001));
+        let cold = client.get(SLOW);
+        world.release(device);
+        wait_for(&mut worker, &mut client, &[cold]);
+        assert_whole(&mut client, cold, &content(seed, 700_000));
+        drop(client);
+        assert_all_is_given_back(&world, &mut worker);
+    });
 }
 
 /// A client that gives each of many streams a byte makes the server keep little, and a window for one makes that one end.

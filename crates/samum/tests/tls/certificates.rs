@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rcgen::{CertificateParams, CustomExtension};
 use rustls::pki_types::CertificateDer;
 use testkit::{Content, Server, Tree, skip};
 
@@ -553,6 +554,31 @@ fn old_lists_and_authorities_of_clients_are_warned_of() {
         };
         assert!(wait_until(SOON, is_let_in), "{:#?}", server.stderr());
     });
+}
+
+/// A private authority may issue by its root alone. Its clients have this root if the system has it.
+#[test]
+fn an_issuer_that_the_system_trusts_is_not_missing() {
+    let (authority, other) = (Authority::new(), Authority::expired());
+    let tree = Tree::new().directory("www");
+    tree.write("ca.pem", &*authority.pem());
+    tree.write("other.pem", &*other.pem());
+    // SEQUENCE { SEQUENCE { id-ad-caIssuers, [6] "http://a" } }.
+    let mut access =
+        vec![0x30, 0x16, 0x30, 0x14, 0x06, 0x08, 0x2b, 6, 1, 5, 5, 7, 0x30, 2, 0x86, 8];
+    access.extend(b"http://a");
+    let says_issuer = CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], access);
+    let add = |params: &mut CertificateParams| params.custom_extensions.push(says_issuer);
+    authority.issue_with(&["a.example"], add).put(&tree, "live");
+    tree.write("samum.toml", &*config("epoll", LIVE, ""));
+    for (system, warns) in [("ca.pem", false), ("other.pem", true), ("none.pem", true)] {
+        let mut check = Command::new(SAMUM);
+        check.args(["check", "samum.toml"]).current_dir(tree.path());
+        let output = check.env("SSL_CERT_FILE", tree.path().join(system)).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains("no certificate of the issuer"), warns, "{system}: {said}");
+    }
 }
 
 /// A connection whose client has shown no certificate is of no use once the site demands one. What else a reload changes

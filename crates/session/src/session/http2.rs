@@ -38,6 +38,7 @@
 //! | frames that the transport does not accept | [`work::UNSENT_MAX`] | nothing more is read |
 //! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that cannot send now discard the bytes that they have read |
 //! | bytes of files that are read ahead, because the client's windows have room for them | [`work::HELD_BYTES_MAX`] minus what requests hold; a lane that is the only one with a file may read as far as the window of this file | lanes read less ahead |
+//! | lanes that read files, with those whose streams have ended | [`room::READING_MAX`] | further lanes wait to read |
 //! | bytes of a request body that arrive after the complete response, and that nothing uses | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |

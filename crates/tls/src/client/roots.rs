@@ -6,6 +6,8 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{Context, SHA256};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use x509_cert::der::{AnyRef, Tag};
+use x509_cert::name::Name;
 
 use crate::fault::{Cause, FILE_BYTES_MAX, Fault};
 use crate::pem::{Sections, Source, is_binary};
@@ -72,6 +74,14 @@ impl Roots {
         digest.copy_from_slice(context.finish().as_ref());
         let name = source.path.display().to_string();
         Ok(Self { store: Arc::new(store), own, name, digest })
+    }
+
+    /// Returns true if an authority has this name, in the form of [`Pair::issuer`](crate::Pair::issuer).
+    #[must_use]
+    pub fn has_authority(&self, name: &str) -> bool {
+        let name_of = |subject| AnyRef::new(Tag::Sequence, subject).ok()?.decode_as::<Name>().ok();
+        let mut names = self.store.roots.iter().filter_map(|root| name_of(&root.subject));
+        names.any(|known| known.to_string() == name)
     }
 
     /// A digest of the file.

@@ -145,13 +145,20 @@ fn a_name_that_no_public_authority_knows_is_a_warning() {
     for expected in [
         "6:10: warning: no public authority issues a certificate for `a_b.example.org`, because a label has an underscore",
         "6:29: warning: no public authority issues a certificate for `nas.local`, because names with this end are",
-        "write a name of the public DNS, or `tls = \"self-signed\"`, or name an authority of your own by `directory` and `ca`",
+        "write a name of the public DNS, or `tls = \"self-signed\"`, or name an authority of your own by `directory` of `[acme]`",
     ] {
         assert!(warnings_of.contains(expected), "{expected}: {warnings_of}");
     }
     assert_eq!(warnings_of.matches("warning: ").count(), 2, "{warnings_of}");
-    let own = text.replace("[acme]", "[acme]\nca = 'ca.pem'");
-    assert_eq!(warnings(&own), "");
+    // An authority of the operator's own, whose certificate is in a file or stands among those that the system trusts.
+    for own in ["ca = 'ca.pem'", "directory = 'https://ca.lan:9000/acme/acme/directory'"] {
+        assert_eq!(warnings(&text.replace("[acme]", &format!("[acme]\n{own}"))), "", "{own}");
+    }
+    let staging = "https://acme-staging-v02.api.letsencrypt.org/directory";
+    for public in [staging, "https://ACME.zerossl.com/v2/DV90"] {
+        let text = text.replace("[acme]", &format!("[acme]\ndirectory = '{public}'"));
+        assert_eq!(warnings(&text).matches("warning: ").count(), 2, "{public}");
+    }
 }
 
 #[test]

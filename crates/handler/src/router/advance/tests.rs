@@ -187,7 +187,7 @@ fn walk(
     let mut destination = serving.destination(site(), path.as_bytes());
     let at = |destination| Ground { serving, destination };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
-    let mut next = Next::Authorize(Arrived { asked, path, held: None });
+    let mut next = Next::Authorize(Arrived { asked, path, way: Way::Asked(None) });
     let (mut states, mut missing) = (Vec::new(), 0);
     loop {
         assert!(states.len() < 200, "it goes round in circles: {states:?}");
@@ -260,8 +260,10 @@ fn walk(
         if let State::File(FileSearch { purpose: Purpose::Script(script), .. }) = &mut state {
             script.held.get_or_insert_with(|| Held::of_body(None));
         }
-        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state {
-            arrived.held.get_or_insert_with(|| (Held::of_body(None), Weak::new()));
+        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state
+            && let Way::Asked(held) = &mut arrived.way
+        {
+            held.get_or_insert_with(|| (Held::of_body(None), Weak::new()));
         }
         state.check(at(destination));
         states.push(name(&state));

@@ -44,6 +44,11 @@ pub(super) fn read_again(keys: &UpstreamTls) -> Result<Read, Problem> {
     files.read(keys).ok_or_else(|| files.problems.swap_remove(0))
 }
 
+/// Returns true if an authority with this name stands in the system's file. A file that cannot be read has none.
+pub(super) fn system_has(name: &str) -> bool {
+    read_roots(&system_roots(), false).is_ok_and(|roots| roots.has_authority(name))
+}
+
 impl Files {
     /// Reads the files of some keys; `None` after a problem.
     pub(in crate::certificates) fn read(&mut self, keys: &UpstreamTls) -> Option<Read> {

@@ -7,7 +7,7 @@ use http2::priority::{Priority, Wish};
 use ring::Time;
 use sendfile::{Failure, Policy, Stream, Window};
 
-use super::room::{FileBytes, Reading};
+use super::room::{FileBytes, Flight, Reading};
 use super::websocket::Tunnel;
 use crate::handler::{Consumer, Part, Parts, Produced, Producer, Search};
 use crate::record::Record;
@@ -102,6 +102,8 @@ pub(super) struct Sending {
     /// The parts that are not in the stream.
     pub(super) parts: Option<Parts>,
     pub(super) producer: Option<Box<dyn Producer>>,
+    /// True if some of the parts are made while they are sent, also before their producer is taken out of `parts`.
+    pub(super) is_made: bool,
     pub(super) framing: BodyFraming,
     /// True if the client has had a [large](LARGE_WINDOW) window.
     pub(super) takes_much: bool,
@@ -144,6 +146,10 @@ pub(super) struct Counted {
     pub(super) held: u64,
     /// Bytes of files.
     pub(super) files: FileBytes,
+    /// Reads in flight.
+    pub(super) flight: Flight,
+    /// True if ranges of files were promised that have not been framed.
+    pub(super) has_files: bool,
 }
 
 impl Sending {
@@ -295,7 +301,9 @@ impl Lane {
             .as_ref()
             .map_or(0, |incoming| incoming.waiting.capacity() as u64 + incoming.consumer.weight());
         let files = FileBytes::of(&self.stream, self.reading);
-        Counted { held: (size_of::<Self>() + head) as u64 + body, files }
+        let held = (size_of::<Self>() + head) as u64 + body;
+        let flight = Flight { bytes: self.stream.reading(), reading: self.reading };
+        Counted { held, files, flight, has_files: self.stream.has_files() }
     }
 
     /// Returns true if a body of its request is to come.
@@ -314,7 +322,9 @@ impl Lane {
         match &self.stage {
             Stage::Asked { lookup, .. } => matches!(lookup, Lookup::Pending(Some(_))),
             Stage::Turning => false,
-            Stage::Sending(sending) => sending.producer.is_some() && !self.is_tunnel(),
+            Stage::Sending(sending) => {
+                sending.is_made && !sending.is_promised() && !self.is_tunnel()
+            }
         }
     }
 

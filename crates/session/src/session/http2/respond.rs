@@ -81,7 +81,7 @@ impl Http2 {
             let finished = &whole.variant().finished;
             let record = times.begin_record(cx, head, Status::Ok, &response.terms);
             let hsts = hsts.filter(|_| !finished.has_hsts).map(FieldSection::as_borrowed);
-            let size = whole.variant().stat.size;
+            let size = whole.variant().size;
             let more = hsts.unwrap_or_default();
             let is_last = is_head || size == 0;
             self.connection.respond_prepared(id, &block, &more, is_last, &mut work.out);
@@ -219,6 +219,7 @@ impl Http2 {
         lane.wish = lane.wish.merge(said);
         lane.pause = Pause::No;
         lane.stage = Stage::Sending(Sending {
+            is_made: body.has_producer(),
             parts: Some(body.into_iter()),
             producer: None,
             framing,

@@ -9,6 +9,11 @@
 //!   for their client give back what they have read.
 //! - Reads *ahead*, of lanes for which the windows of the client have room for all that they read. The lanes share what heads
 //!   and bodies of requests leave. A lane that is the only one with a file may use its whole window.
+//!
+//! Reads go on until they end, also those of streams that the client has reset. They count until then, and so do their lanes
+//! ([`READING_MAX`]).
+
+use std::collections::BTreeMap;
 
 use ring::Device;
 use sendfile::{Allowance, Stream};
@@ -17,6 +22,10 @@ use sendfile::{Allowance, Stream};
 pub(super) const COPIED_BYTES_MAX: u64 = 128 * 1024;
 /// Bytes that lanes read, or have read and not framed, whatever windows their client gives them.
 pub(super) const READ_BYTES_MAX: u64 = 64 * 1024;
+/// Lanes with reads in flight, with those that have ended: a client that resets its streams has no more of them than another
+/// one. A device has three quarters of what other devices leave, as of the bytes. At this limit a lane that reads nothing
+/// waits as if there were no room.
+pub(super) const READING_MAX: u64 = http2::limits::STREAMS_MAX as u64;
 /// Bytes of both kinds.
 pub(super) const FILE_BYTES_MAX: u64 = COPIED_BYTES_MAX + READ_BYTES_MAX;
 
@@ -34,12 +43,73 @@ pub(super) struct FileBytes {
 }
 
 /// The limit against which the reads of a lane count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reading {
     /// True if they count as bytes that are read ahead.
     pub(super) is_ahead: bool,
     /// The device of those in flight.
     pub(super) device: Option<Device>,
+}
+
+/// The reads in flight of one lane; it has some if there are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flight {
+    /// Bytes of reads in flight.
+    pub(super) bytes: u64,
+    pub(super) reading: Reading,
+}
+
+/// The reads in flight of all lanes, by the bounds for which they count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flights {
+    /// Their bytes, and the number of their lanes, which is not 0.
+    all: BTreeMap<Reading, (u64, u64)>,
+    lanes: u64,
+}
+
+impl Flights {
+    /// Adds the reads of a lane.
+    pub(super) fn add(&mut self, flight: Flight) {
+        if flight.bytes == 0 {
+            return;
+        }
+        let (bytes, lanes) = self.all.entry(flight.reading).or_default();
+        *bytes += flight.bytes;
+        *lanes += 1;
+        self.lanes += 1;
+    }
+
+    /// Subtracts the reads of a lane, which were added.
+    pub(super) fn subtract(&mut self, flight: Flight) {
+        if flight.bytes == 0 {
+            return;
+        }
+        let (bytes, lanes) = self.all.get_mut(&flight.reading).expect("they were added");
+        *bytes -= flight.bytes;
+        *lanes -= 1;
+        if *lanes == 0 {
+            self.all.remove(&flight.reading);
+        }
+        self.lanes -= 1;
+    }
+
+    /// The bytes of all reads that count for a bound.
+    pub(super) fn bytes(&self, reading: Reading) -> u64 {
+        self.all.get(&reading).map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// The number of lanes that have reads in flight.
+    pub(super) const fn lanes(&self) -> u64 {
+        self.lanes
+    }
+
+    /// Returns true if a lane that has no read in flight may begin one of this device.
+    pub(super) fn admit(&self, device: Option<Device>) -> bool {
+        let of =
+            |is_ahead| self.all.get(&Reading { is_ahead, device }).map_or(0, |(_, lanes)| *lanes);
+        let here = of(false) + of(true);
+        room_of_device(READING_MAX, self.lanes - here, here) > 0
+    }
 }
 
 impl Reading {
@@ -84,7 +154,7 @@ impl FileBytes {
 }
 
 /// The bytes that further reads of a device may bring, if all reads may bring `all`. Others have used `others`, and the
-/// device and the lane that asks have used `own`.
+/// device and the lane that asks have used `own`. The same holds for numbers of lanes.
 pub(super) const fn room_of_device(all: u64, others: u64, own: u64) -> u64 {
     // A bound that has become smaller may be exceeded by what was read before.
     (all.saturating_sub(others) / 4 * 3).saturating_sub(own)
@@ -93,6 +163,45 @@ pub(super) const fn room_of_device(all: u64, others: u64, own: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lanes_that_read_from_a_device_leave_some_to_others() {
+        let of = |device, is_ahead| Flight {
+            bytes: 1,
+            reading: Reading { is_ahead, device: Some(Device::of(device)) },
+        };
+        let (mut flights, mut lanes) = (Flights::default(), Vec::new());
+        for device in 1..=3 {
+            let mut begun = 0;
+            while flights.admit(Some(Device::of(device))) {
+                flights.add(of(device, begun % 2 == 0));
+                begun += 1;
+            }
+            lanes.push(begun);
+        }
+        assert_eq!(lanes, [75, 18, 3]);
+        assert!(flights.lanes() <= READING_MAX);
+    }
+
+    #[test]
+    fn reads_in_flight_are_summed_by_their_bounds() {
+        let of = |bytes, is_ahead| Flight { bytes, reading: Reading { is_ahead, device: None } };
+        let mut flights = Flights::default();
+        for flight in [of(1, true), of(2, true), of(4, false), of(0, false)] {
+            flights.add(flight);
+        }
+        let sums = |flights: &Flights| {
+            let [ahead, others] = [true, false].map(|it| flights.bytes(of(0, it).reading));
+            (ahead, others, flights.lanes())
+        };
+        assert_eq!(sums(&flights), (3, 4, 3));
+        flights.subtract(of(1, true));
+        flights.subtract(of(4, false));
+        assert_eq!(sums(&flights), (2, 0, 1));
+        flights.subtract(of(0, true));
+        flights.subtract(of(2, true));
+        assert_eq!(flights, Flights::default());
+    }
 
     #[test]
     fn a_device_leaves_room_for_others() {

@@ -101,21 +101,20 @@ impl Work {
     /// The bytes that a lane may read now, and where they count. The windows of the client let it get `window` bytes.
     fn reads(&self, lane: &Lane, window: u64) -> (u64, Reading) {
         let device = lane.stream.device();
-        let others = || self.lanes.iter().filter(|other| other.id != lane.id);
-        if self.gone.is_empty() && !others().any(|other| other.stream.has_files()) {
+        let flight = lane.counted.flight;
+        if self.gone.is_empty() && self.counted.with_files <= usize::from(lane.counted.has_files) {
             // As with HTTP/1.
             return (u64::MAX, Reading { is_ahead: true, device });
         }
+        if flight.bytes == 0 && !self.counted.flights.admit(device) {
+            return (0, Reading { is_ahead: false, device });
+        }
         let (own, all) = (lane.counted.files.reads(), self.counted.files);
         // Bytes that were read for a lane are taken back if need be, but reads in flight of a device have to end.
-        let in_flight = |is_ahead: bool| -> u64 {
+        let in_flight = |is_ahead: bool| {
             let here = Reading { is_ahead, device };
-            let gone = self.gone.iter().filter(|gone| gone.reading == here);
-            others()
-                .filter(|it| it.reading == here)
-                .map(|other| other.stream.reading())
-                .sum::<u64>()
-                + gone.map(|gone| gone.bytes).sum::<u64>()
+            let own = if flight.reading == here { flight.bytes } else { 0 };
+            self.counted.flights.bytes(here) - own
         };
         let room = |most: u64, of_all: u64, of_lane: u64, is_ahead| {
             if of_all - of_lane + own + Allowance::READ_MIN > most {

@@ -10,7 +10,7 @@ use sendfile::{Failure, Piece, ReadDone, Weight};
 
 use super::lane::{Counted, Lane, Lookup, Stage};
 use super::pace::Pace;
-use super::room::{FILE_BYTES_MAX, FileBytes, Reading};
+use super::room::{FILE_BYTES_MAX, FileBytes, Flight, Flights, READING_MAX};
 use crate::session::ends::{End, Ends};
 use crate::session::refusal::Place;
 use crate::session::times::Times;
@@ -61,9 +61,10 @@ pub(in crate::session) struct Work {
     pub(super) ends: Ends,
     pub(super) failures: Vec<Failure>,
     pub(super) broken: Vec<Broken>,
-    /// The sum over all lanes, and the reads of those that have ended.
-    pub(super) counted: Counted,
-    /// Reads in flight of lanes that have ended. The bounds of `room.rs` hold for them, too, and the slots of the disk.
+    /// The sums over all lanes, with the reads of those that have ended.
+    pub(super) counted: Sums,
+    /// Reads in flight of lanes that have ended, at most [`READING_MAX`]. The bounds of `room.rs` hold for them, too, and the
+    /// slots of the disk.
     pub(super) gone: Vec<Gone>,
     /// The worker turn in which requests were last begun, and their number.
     pub(super) begun: (u64, u32),
@@ -81,8 +82,46 @@ pub(in crate::session) struct Work {
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) id: u32,
-    pub(super) bytes: u64,
-    pub(super) reading: Reading,
+    pub(super) flight: Flight,
+}
+
+/// Sums over lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// Bytes of the heads and of the bodies of requests.
+    pub(super) held: u64,
+    /// Bytes of files.
+    pub(super) files: FileBytes,
+    /// Reads in flight.
+    pub(super) flights: Flights,
+    /// Lanes that have files.
+    pub(super) with_files: usize,
+}
+
+impl Sums {
+    fn add(&mut self, lane: &Counted) {
+        self.held += lane.held;
+        self.files.add(lane.files);
+        self.flights.add(lane.flight);
+        self.with_files += usize::from(lane.has_files);
+    }
+
+    fn subtract(&mut self, lane: &Counted) {
+        self.held -= lane.held;
+        self.files.subtract(lane.files);
+        self.flights.subtract(lane.flight);
+        self.with_files -= usize::from(lane.has_files);
+    }
+
+    fn add_gone(&mut self, Gone { flight, .. }: &Gone) {
+        self.files.add(flight.reading.count(flight.bytes));
+        self.flights.add(*flight);
+    }
+
+    fn subtract_gone(&mut self, Gone { flight, .. }: &Gone) {
+        self.files.subtract(flight.reading.count(flight.bytes));
+        self.flights.subtract(*flight);
+    }
 }
 
 impl Outgoing for Work {
@@ -94,11 +133,12 @@ impl Outgoing for Work {
             self.recount(id);
         } else if let Some(place) = self.gone.iter().position(|gone| gone.id == id) {
             // The read of a lane that has ended gives its buffer back here.
-            let gone = &mut self.gone[place];
-            gone.bytes -= done.asked();
-            self.counted.files.subtract(gone.reading.count(done.asked()));
-            if gone.bytes == 0 {
-                self.gone.swap_remove(place);
+            let mut gone = self.gone.swap_remove(place);
+            self.counted.subtract_gone(&gone);
+            gone.flight.bytes -= done.asked();
+            if gone.flight.bytes > 0 {
+                self.counted.add_gone(&gone);
+                self.gone.push(gone);
             }
         }
     }
@@ -224,22 +264,22 @@ impl Work {
     pub(super) fn recount_at(&mut self, place: usize) {
         let lane = &mut self.lanes[place];
         let now = lane.memory();
-        let before = core::mem::replace(&mut lane.counted, now);
-        self.counted.held = self.counted.held - before.held + now.held;
-        self.counted.files.subtract(before.files);
-        self.counted.files.add(now.files);
+        if now != lane.counted {
+            self.counted.subtract(&lane.counted);
+            self.counted.add(&now);
+            lane.counted = now;
+        }
     }
 
     /// Takes out a lane.
     pub(super) fn remove(&mut self, id: u32) -> Option<Box<Lane>> {
         let place = self.find(id).ok()?;
         let lane = self.lanes.remove(place);
-        self.counted.held -= lane.counted.held;
-        self.counted.files.subtract(lane.counted.files);
+        self.counted.subtract(&lane.counted);
         if lane.stream.is_reading() {
-            let (bytes, reading) = (lane.stream.reading(), lane.reading);
-            self.counted.files.add(reading.count(bytes));
-            self.gone.push(Gone { id, bytes, reading });
+            let gone = Gone { id, flight: lane.memory().flight };
+            self.counted.add_gone(&gone);
+            self.gone.push(gone);
         }
         self.scheduler.remove(id);
         if self.lanes.is_empty() {
@@ -327,22 +367,23 @@ impl Work {
     pub(super) fn check(&self) {
         assert!(self.lanes.len() <= http2::limits::STREAMS_MAX as usize, "lanes are bounded");
         assert!(self.lanes.is_sorted_by_key(|lane| lane.id), "lanes are in order");
-        let (mut held, mut files, mut largest) = (0, FileBytes::default(), 0);
+        let (mut sums, mut largest) = (Sums::default(), 0);
         for lane in &self.lanes {
             assert!(!matches!(lane.stage, Stage::Turning), "a response is made at once: {lane:?}");
-            let now = lane.memory().files;
-            assert_eq!(lane.counted.files, now, "bytes of files are counted: {lane:?}");
-            held += lane.counted.held;
-            files.add(now);
-            largest = largest.max(now.ahead);
+            let now = Counted { held: lane.counted.held, ..lane.memory() };
+            assert_eq!(lane.counted, now, "bytes and reads of files are counted: {lane:?}");
+            sums.add(&now);
+            largest = largest.max(now.files.ahead);
         }
         for gone in &self.gone {
-            let now = gone.reading.count(gone.bytes);
-            files.add(now);
-            largest = largest.max(now.ahead);
+            assert!(gone.flight.bytes > 0, "it has reads in flight: {gone:?}");
+            sums.add_gone(gone);
+            let Flight { bytes, reading } = gone.flight;
+            largest = largest.max(reading.count(bytes).ahead);
         }
-        assert_eq!(self.counted, Counted { held, files });
-        files.check(largest, HELD_BYTES_MAX);
+        assert_eq!(self.counted, sums);
+        sums.files.check(largest, HELD_BYTES_MAX);
+        assert!(sums.flights.lanes() <= READING_MAX, "lanes that read are bounded: {sums:?}");
         self.queue.check();
     }
 }
