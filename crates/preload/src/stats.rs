@@ -67,6 +67,8 @@ pub(crate) static REARMED: Count = Count::zero();
 pub(crate) static READ_BYTES: Count = Count::zero();
 /// The longest that a socket waited.
 pub(crate) static LONGEST_US: Count = Count::zero();
+/// Times that pages were discarded from the page cache.
+pub(crate) static DISCARDS: Count = Count::zero();
 /// Reads that failed.
 pub(crate) static FAILED: Count = Count::zero();
 static LEFT: [Count; REASONS.len()] = [const { Count::zero() }; REASONS.len()];
@@ -134,6 +136,7 @@ pub(crate) fn write() {
         ("read_bytes", &READ_BYTES),
         ("longest_wait_us", &LONGEST_US),
         ("failed", &FAILED),
+        ("discards", &DISCARDS),
     ];
     let left = REASONS.iter().map(|&(name, reason)| (name, &LEFT[reason as usize]));
     for (name, count) in counts.into_iter().chain(left) {
@@ -165,7 +168,7 @@ pub(crate) fn write_now_and_then() {
 
 /// Sets all counts to 0, in a new process.
 pub(crate) fn reset() {
-    let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED];
+    let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED, &DISCARDS];
     for count in counts.into_iter().chain(&LEFT) {
         count.0.store(0, Ordering::Relaxed);
     }

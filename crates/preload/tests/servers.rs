@@ -63,13 +63,13 @@ fn evict(tree: &Tree) {
 }
 
 /// A server, as a process group that ends when this is dropped.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     address: Address,
 }
 
 impl Running {
-    fn start(command: &mut Command, port: u16) -> Self {
+    pub(crate) fn start(command: &mut Command, port: u16) -> Self {
         let command = command.stdin(Stdio::null()).process_group(0);
         let child = command.spawn().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -83,7 +83,7 @@ impl Running {
         running
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::connect(&self.address).unwrap();
         client.set_limit(Duration::from_secs(60));
         client
@@ -95,7 +95,7 @@ impl Running {
 
     /// Ends the server by SIGTERM, and checks that it obeys.
     #[track_caller]
-    fn terminate(mut self) {
+    pub(crate) fn terminate(mut self) {
         self.signal(Signal::TERM);
         let limit = Instant::now() + Duration::from_secs(10);
         while self.child.try_wait().unwrap().is_none() {
@@ -117,11 +117,11 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn installed(program: &str) -> Option<PathBuf> {
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/usr/bin"]
         .map(|place| Path::new(place).join(program))
         .into_iter()
@@ -209,7 +209,7 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
     assert!(used < took / 10, "{used:?} of processor in {took:?}");
 }
 
-fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
+pub(crate) fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
     let sendfile = if main.contains("sendfile off") { "" } else { "sendfile on;" };
     // The first line may name the user of the workers.
     let (user, main) = main
@@ -247,12 +247,12 @@ fn start_nginx(
 }
 
 /// Adds the library to a command, with its counts beside the site.
-fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
+pub(crate) fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
     preloaded(command).env("SAMUM_PRELOAD_STATS", tree.path().join("stats"))
 }
 
 /// The files with the counts of processes that have ended, one for each.
-fn statistics(tree: &Tree) -> Vec<PathBuf> {
+pub(crate) fn statistics(tree: &Tree) -> Vec<PathBuf> {
     let files = fs::read_dir(tree.path()).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.file_stem().is_some_and(|stem| stem == "stats")).collect()
 }
@@ -636,7 +636,7 @@ fn apache_sends_every_byte_and_does_not_stall() {
 }
 
 /// Lets workers that are not root look into the tree, and write their counts there.
-fn open_to_all(path: &Path) {
+pub(crate) fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
 }
