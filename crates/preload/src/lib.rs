@@ -123,7 +123,7 @@ extern "C" fn end() {
     if fuse::is_on() {
         fuse::run("end", || {
             reader::finish();
-            stats::write();
+            reader::write_counts();
         });
     }
 }

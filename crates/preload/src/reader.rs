@@ -218,7 +218,9 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
         } else {
             drop(state);
         }
-        stats::write_now_and_then();
+        if stats::is_due() {
+            write_counts();
+        }
         state = STATE.lock_in_reader();
         state.in_transit -= 1;
         if !chunk.stays {
@@ -227,6 +229,15 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
         }
     }
     end(state, job)
+}
+
+/// Writes the counts, of which the lock guards some.
+pub(crate) fn write_counts() {
+    if let Some(state) = process::lock() {
+        let (counts, used) = state.disk_counts();
+        drop(state);
+        stats::write(&counts[..used]);
+    }
 }
 
 /// Opens a job's file for the job alone. The kernel's readahead follows one reader of an open file; the

@@ -20,7 +20,7 @@ use crate::hash::hash;
 use crate::interest::{Change, Changes};
 use crate::locked::Locked;
 use crate::residency::BLOCK;
-use crate::stats::Reason;
+use crate::stats::{OfDisk, Reason};
 use crate::sys::{Errno, FileId, Readahead};
 use crate::trails::{Discard, Trails};
 
@@ -202,6 +202,7 @@ pub(crate) struct Chunk {
 #[derive(Clone, Copy, Debug)]
 struct Disk {
     dev: u64,
+    counts: OfDisk,
     /// The readers at work.
     readers: usize,
     pace: Pace,
@@ -210,7 +211,8 @@ struct Disk {
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        Self { dev, readers: 0, pace: Pace::new(), spacing: Spacing::new() }
+        let counts = OfDisk { dev, deferred: 0, reads: 0, read_bytes: 0 };
+        Self { dev, counts, readers: 0, pace: Pace::new(), spacing: Spacing::new() }
     }
 
     /// The readers that jobs which go on may have. All other reads of the program (`open`, a small `pread`, its
@@ -337,7 +339,15 @@ impl LockedState {
             // Nothing has been read for the socket yet.
             entry.strikes = entry.strikes.saturating_sub(1);
         }
+        if flags & DEFERRED == 0 {
+            self.disk(want.file.dev).counts.deferred += 1;
+        }
         self.link(socket, index, offset.unwrap_or(0), now_us)
+    }
+
+    /// The counts of all disks, and their number.
+    pub(crate) fn disk_counts(&self) -> ([OfDisk; DISKS_MAX], usize) {
+        (core::array::from_fn(|index| self.disks[index].counts), self.disks_used)
     }
 
     /// Notes that the program has got the error of a read that failed.
@@ -662,7 +672,9 @@ impl LockedState {
         self.note_time(now_us);
         let (brought, now) = (if slept { read } else { 0 }, Duration::from_micros(now_us));
         let is_idle = !self.is_waited_for(chunk.file.dev);
-        let Disk { pace, spacing, .. } = self.disk(chunk.file.dev);
+        let Disk { pace, spacing, counts, .. } = self.disk(chunk.file.dev);
+        counts.reads += 1;
+        counts.read_bytes += read;
         if brought > 0 && !pace.lets_kernel_read_ahead() {
             if is_idle {
                 spacing.note_idle();

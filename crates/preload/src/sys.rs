@@ -204,9 +204,14 @@ fn open_null() -> Result<c_int, Errno> {
 }
 
 fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
+    open_or_make(path, how, 0)
+}
+
+/// `mode`: of a file that the call makes (`O_CREAT`).
+fn open_or_make(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<c_int, Errno> {
     let how = how | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: `path` ends with a NUL.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, 0o644) };
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, mode) };
     let fd = c_int::try_from(result(fd)?).map_err(|_| libc::EMFILE)?;
     if fd > 2 {
         return Ok(fd);
@@ -753,13 +758,25 @@ pub(crate) fn kept(bytes: *const u8, len: usize) -> Option<&'static [u8]> {
     (!bytes.is_null()).then(|| unsafe { core::slice::from_raw_parts(bytes, len) })
 }
 
-/// Writes a whole text to a file, which it is appended to or replaces. False: that failed.
-pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
-    let place = if append { libc::O_APPEND } else { libc::O_TRUNC | libc::O_NOFOLLOW };
-    let Ok(fd) = open(path, libc::O_WRONLY | libc::O_CREAT | place) else { return false };
+/// Writes a text to a new file, which only its owner may read, in the place of one that is there. A link that is there is
+/// removed and not followed. False: that failed.
+pub(crate) fn write_new_file(path: &CStr, text: &[u8]) -> bool {
+    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    // SAFETY: the path ends with a NUL. If nothing is there, or it cannot be removed, the open says so.
+    unsafe { libc::unlink(path.as_ptr()) };
+    let Ok(fd) = open_or_make(path, how, 0o600) else { return false };
     let written = write(fd, text);
     close(fd);
     written
+}
+
+/// Appends a text to a file. Errors are ignored: the text is lost.
+pub(crate) fn append_to_file(path: &CStr, text: &[u8]) {
+    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
+    if let Ok(fd) = open_or_make(path, how, 0o644) {
+        write(fd, text);
+        close(fd);
+    }
 }
 
 /// Writes a text to a descriptor, in one call. False: that failed.
