@@ -30,8 +30,8 @@ use core::time::Duration;
 use crate::epoll;
 use crate::lock::Guard;
 use crate::process::{self, STATE};
-use crate::residency::{BLOCK, note_read};
-use crate::state::{Chunk, Files, LockedState, READERS_MAX, RESUMED_MAX};
+use crate::residency::{BLOCK, forget_read, note_read};
+use crate::state::{Chunk, Files, LockedState, PAGE, READERS_MAX, RESUMED_MAX};
 use crate::sys::{self, Errno, Readahead};
 use crate::trails::Discard;
 use crate::{fuse, stats, trails};
@@ -188,7 +188,9 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
             let Files { shared, own } = chunk.files;
             shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
         }
-        let absent = if chunk.stays { 0 } else { absent_parts(&chunk) };
+        if !chunk.stays {
+            note_absent(job, &chunk);
+        }
         let sleeps = sys::sleeps();
         let (count, error) = read_chunk(&chunk, readahead);
         let (now, slept) = (sys::now_us(), sys::sleeps() > sleeps);
@@ -205,10 +207,6 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
         state = STATE.lock_in_reader();
         fuse::point("read");
         state.note_pace(chunk, count, slept, now);
-        // If the program has closed the descriptor, its number may be another file's.
-        if absent != 0 && state.is_reading(job) {
-            note_brought(&mut state, &chunk, absent);
-        }
         state.advance(job, chunk, count, error);
         state = resume(state, job);
         state.in_transit += 1;
@@ -286,36 +284,37 @@ fn parts(chunk: &Chunk) -> impl Iterator<Item = Range<u64>> + use<> {
     })
 }
 
-/// Looks which [`parts`] of a chunk have nothing in memory; bit 0 is the first part. A part of which something is in
-/// memory stays there: it was there before, or other programs want it.
-fn absent_parts(chunk: &Chunk) -> u32 {
-    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return 0 };
-    let bit_if = |(index, is_absent): (usize, bool)| u32::from(is_absent) << index;
-    let all = || parts(chunk).enumerate().map(|(index, _)| bit_if((index, true))).sum();
+/// Looks which parts of a chunk, each within one block, have nothing in memory, and notes that these are to leave the page
+/// cache. A part of which something is in memory stays there: it was there before, or other programs want it.
+///
+/// This comes before the read, because the program may send pages as soon as they arrive.
+fn note_absent(job: usize, chunk: &Chunk) {
+    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return };
+    let is_absent =
+        |part: &Range<u64>| sys::cached_pages(fd, part.start, part.end - part.start) == Some(0);
     match sys::cached_pages(fd, chunk.offset, chunk.len) {
-        Some(0) => all(),
-        Some(_) => parts(chunk)
-            .map(|part| sys::cached_pages(fd, part.start, part.end - part.start) == Some(0))
-            .enumerate()
-            .map(bit_if)
-            .sum(),
+        Some(0) => note_parts(job, chunk, parts(chunk)),
+        Some(_) => note_parts(job, chunk, parts(chunk).filter(is_absent)),
         // The look of the program's thread has begun to read the first page.
-        None if chunk.begins_absent => all(),
+        None if chunk.begins_absent => note_parts(job, chunk, parts(chunk)),
         // Only the pages from the first missing one on can be told apart. The call begins to read them.
         None => {
             let found = sys::read_to_scratch(fd, chunk.offset, chunk.len, true).unwrap_or(0);
-            let present = chunk.offset + found;
-            parts(chunk).map(|part| part.start >= present).enumerate().map(bit_if).sum()
+            let from = (chunk.offset + found).next_multiple_of(PAGE);
+            let rest = parts(chunk).map(|part| part.start.max(from)..part.end);
+            note_parts(job, chunk, rest.filter(|part| !part.is_empty()));
         }
     }
 }
 
-/// Notes the parts of a chunk that are to leave the page cache.
-fn note_brought(state: &mut LockedState, chunk: &Chunk, absent: u32) {
+fn note_parts(job: usize, chunk: &Chunk, parts: impl Iterator<Item = Range<u64>>) {
     let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return };
-    let absent = parts(chunk).enumerate().filter(|(index, _)| (absent >> index) & 1 != 0);
-    for (_, part) in absent {
-        state.note_brought(chunk.file, part, || sys::duplicate_if_room(fd));
+    let mut state = STATE.lock_in_reader();
+    for part in parts {
+        // If the program has closed the descriptor, its number may be another file's.
+        if state.is_reading(job) {
+            state.note_brought(chunk.file, part, || sys::duplicate_if_room(fd));
+        }
     }
 }
 
@@ -335,10 +334,13 @@ fn discard_due(mut state: Locked) -> (Locked, bool) {
 }
 
 fn discard_now(discard: &Discard) {
-    let Discard { fd, range, closes } = discard;
+    let Discard { file, fd, range, closes } = discard;
     if !range.is_empty() {
         stats::DISCARDS.add(1);
         sys::dont_need(*fd, range.start, range.end - range.start);
+        // Not before, because the program may look meanwhile.
+        (range.start / BLOCK..range.end.div_ceil(BLOCK))
+            .for_each(|block| forget_read(*file, block));
     }
     if *closes {
         sys::close(*fd);

@@ -122,6 +122,12 @@ pub(crate) fn note_read(file: FileId, block: u64) {
     Finding::of_file(file, block).set(now);
 }
 
+/// Notes that a block has been discarded: that it was read says nothing any more.
+pub(crate) fn forget_read(file: FileId, block: u64) {
+    Belief::of(file, block).clear();
+    Finding::of_file(file, block).clear();
+}
+
 struct File {
     fd: c_int,
     file: Status,

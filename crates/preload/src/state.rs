@@ -59,7 +59,7 @@ const STRIKES_MAX: u32 = 8;
 const CALLS_MAX: u32 = 10_000;
 const CALLS_US: u64 = 100_000;
 const UNSEEN_US: u64 = 10_000_000;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// The bytes that a call of `sendfile` wants to send next, the first of which is not in memory.
 #[derive(Clone, Copy, Debug)]

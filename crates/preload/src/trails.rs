@@ -75,6 +75,7 @@ const NONE: Trail = Trail {
 /// A range to discard by a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Discard {
+    pub(crate) file: FileId,
     pub(crate) fd: c_int,
     pub(crate) range: Range<u64>,
     /// The trail is gone, so the descriptor has to be closed.
@@ -175,12 +176,12 @@ impl Trails {
                 continue;
             }
             let Some(range) = trail.next(now_us) else { continue };
-            let (fd, closes) = (trail.fd, trail.tries == TRIES_MAX);
+            let (file, fd, closes) = (trail.file, trail.fd, trail.tries == TRIES_MAX);
             if closes {
                 self.remove(index);
             }
             self.is_discarding = true;
-            return Some(Discard { fd, range, closes });
+            return Some(Discard { file, fd, range, closes });
         }
         None
     }
