@@ -212,6 +212,13 @@ fn mistakes_are_errors_as_the_header_says() {
     run(Command::new(program).env("LD_LIBRARY_PATH", library));
 }
 
+/// The file that the program about descriptors reads.
+fn cold_file(dir: &Path) -> PathBuf {
+    let cold = dir.join("cold");
+    fs::write(&cold, (0..3_000_000_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>()).unwrap();
+    cold
+}
+
 #[test]
 fn descriptors_and_wakers_are_as_the_header_says() {
     if !exists("cc") {
@@ -219,8 +226,7 @@ fn descriptors_and_wakers_are_as_the_header_says() {
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let (program, library) = compile(DESCRIPTORS, dir.path());
-    let cold = dir.path().join("cold");
-    fs::write(&cold, (0..3_000_000_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>()).unwrap();
+    let cold = cold_file(dir.path());
     for allows_uring in [true, false] {
         evict(&cold);
         let mut command = Command::new(&program);
@@ -457,17 +463,20 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
 
 /// Valgrind has no vDSO, and writes its findings to standard error.
 #[test]
-fn a_program_runs_beneath_valgrind() {
+fn programs_run_beneath_valgrind() {
     if !exists("cc") {
         skip!("no C compiler (cc)");
     }
     if !exists("valgrind") {
         skip!("valgrind is not installed");
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (program, library) = compile(BRIEF, dir.path());
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["-q", "--error-exitcode=99"]).arg(program).env("LD_LIBRARY_PATH", library);
-    let output = valgrind.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    for source in [BRIEF, DESCRIPTORS] {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (program, library) = compile(source, dir.path());
+        evict(cold_file(dir.path()));
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["-q", "--error-exitcode=99"]).arg(program).env("LD_LIBRARY_PATH", library);
+        let output = valgrind.arg(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{source}: {output:?}");
+    }
 }

@@ -69,6 +69,7 @@
 //! process share one [`Spacing`].
 //!
 //! The module [`belief`] does the second task of this crate: it decides when a resident block has to be checked again.
+//! The third task is that of [`popularity`]: it decides which files stay resident.
 //!
 //! # Example
 //!
@@ -93,6 +94,7 @@
 
 mod belief;
 mod device;
+pub mod popularity;
 mod spacing;
 
 pub use belief::{Belief, JUST_READ, Witness, belief};

@@ -3,6 +3,7 @@
 
 use core::cell::Cell;
 use core::ffi::c_int;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::epoll_event;
@@ -13,8 +14,8 @@ use crate::interest::{Changes, CtlDecision, Op};
 use crate::process::{is_ours, lock, settle};
 use crate::state::{LockedState, Verdict, Want};
 use crate::stats::{self, Reason};
-use crate::sys::{self, Errno};
-use crate::{fuse, reader, real, recent};
+use crate::sys::{self, Errno, FileId};
+use crate::{fuse, reader, real, recent, trails};
 
 /// Set once the program has waited for events in a way that is seen here. This is not asked of each socket,
 /// because lighttpd watches a socket only after it was full.
@@ -137,7 +138,38 @@ pub(crate) fn forget(fd: c_int) {
     if flags != 0 {
         // Another process may have a descriptor of the same socket: its epoll instance has to know.
         change(fd, |state| state.forget(fd));
+        if trails::are_any() {
+            leave_trails(fd);
+        }
     }
+}
+
+/// Notes that a socket has sent a part of a file, whose pages leave the page cache now, or keep all others of the file
+/// there (`stays`).
+pub(crate) fn passed(socket: c_int, file: FileId, range: &Range<u64>, stays: bool) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock() {
+        let has_work = if stays {
+            state.trails.keep(file)
+        } else {
+            state.trails.passed(socket, file, range, sys::now_us())
+        };
+        if has_work {
+            reader::call(state);
+        }
+    }
+    sys::set_errno(errno);
+}
+
+/// Notes that a socket that is about to be closed sends no more.
+fn leave_trails(socket: c_int) {
+    let errno = sys::errno();
+    if let Some(mut state) = lock()
+        && state.trails.left_by(socket, sys::now_us())
+    {
+        reader::call(state);
+    }
+    sys::set_errno(errno);
 }
 
 /// Notes that the program is about to lock the file of a descriptor: from now on no reader may close a
@@ -152,6 +184,11 @@ pub(crate) fn lock_file(fd: c_int) {
         let has_room = state.lock_file(fd, status.id);
         // A reader may be about to close a descriptor of the file.
         drop(settle(state));
+        // Without the lock, because a close may need the disk. This ends, because no trail begins at a locked file.
+        while let Some(fd) = lock().and_then(|mut state| state.end_trail(|file| file == status.id))
+        {
+            sys::close(fd);
+        }
         if !has_room {
             stats::log(format_args!("too many files are locked: all files are left to the kernel"));
         }

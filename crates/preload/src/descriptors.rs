@@ -3,7 +3,7 @@
 //! Sockets whose numbers are beyond the table are never deferred.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::interest::Interest;
 use crate::sys::{self, Errno};
@@ -35,6 +35,7 @@ pub(crate) const LOCKER: u8 = 64;
 
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 static EPOCHS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static RESPONSES: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
 /// The number of descriptors with [`DEFERRED`].
 static DEFERRED_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -77,6 +78,17 @@ fn with_epoch<T>(fd: c_int, then: impl FnOnce(&AtomicU32) -> T) -> Option<T> {
     let epoch = unsafe { EPOCHS.load(Ordering::Relaxed).add(index) };
     // SAFETY: in the mapping, which stays; atomics of zeros are valid.
     Some(then(unsafe { &*epoch }))
+}
+
+/// The word about the response that a socket sends ([`crate::caching`]).
+pub(crate) fn response(fd: c_int) -> Option<&'static AtomicU64> {
+    // Acquire pairs with Release in `Table::map`.
+    let len = LEN.load(Ordering::Acquire);
+    let index = usize::try_from(fd).ok().filter(|&index| index < len)?;
+    // SAFETY: the mapping has `len` words (`Table::map`).
+    let response = unsafe { RESPONSES.load(Ordering::Relaxed).add(index) };
+    // SAFETY: in the mapping, which stays; atomics of zeros are valid.
+    Some(unsafe { &*response })
 }
 
 /// Says whether the table has a place for this number.
@@ -156,9 +168,11 @@ impl Table {
         let flags = sys::map(len).cast::<AtomicU8>();
         let entries = sys::map(len * size_of::<Entry>()).cast::<Entry>();
         let epochs = sys::map(len * size_of::<AtomicU32>()).cast::<AtomicU32>();
-        if flags.is_null() || entries.is_null() || epochs.is_null() {
+        let responses = sys::map(len * size_of::<AtomicU64>()).cast::<AtomicU64>();
+        if flags.is_null() || entries.is_null() || epochs.is_null() || responses.is_null() {
             return None;
         }
+        RESPONSES.store(responses, Ordering::Relaxed);
         EPOCHS.store(epochs, Ordering::Relaxed);
         FLAGS.store(flags, Ordering::Relaxed);
         // Release pairs with Acquire in `flags`.

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `exports` | the functions that programs call; `real`: those of the C library |
 //! | `sendfile` | the loop of one call |
+//! | `caching` | decides which responses stay in the page cache; `trails`: the pages that leave it; pure |
 //! | `residency` | finds out which bytes are in memory; `recent`: results of a moment ago |
 //! | `deferral` | the program's side of a wait for the disk; `wait`: `poll` and `select` |
 //! | `reader` | the threads that read |
@@ -31,6 +32,7 @@
 //! The library prints only on request, and allocates no memory while all files are in memory. In doubt it leaves
 //! the call to the kernel.
 
+mod caching;
 mod deferral;
 mod descriptors;
 mod epoll;
@@ -52,7 +54,10 @@ mod setting;
 mod state;
 mod stats;
 mod sys;
+mod trails;
 mod wait;
+
+use setting::Caching;
 
 /// The dynamic loader calls this before the program begins.
 #[cfg(not(test))]
@@ -76,8 +81,12 @@ extern "C" fn begin() {
 
 fn prepare() {
     real::find_all();
-    if !setting::read() {
+    let setting::Settings { is_on, window, refused } = setting::read();
+    if !is_on {
         return;
+    }
+    if let Some(refused) = refused {
+        stats::log(format_args!("the environment has no valid {refused}: it counts as not set"));
     }
     let Some(table) = descriptors::Table::map().filter(|_| sys::make_scratch()) else {
         stats::log(format_args!("no memory for the tables: everything is left to the kernel"));
@@ -89,9 +98,15 @@ fn prepare() {
         ));
         return;
     }
+    if setting::caching() == Caching::Popular
+        && !sys::make_sketch(setting::memory().unwrap_or_else(sys::memory_of_all) / 4 * 3)
+    {
+        stats::log(format_args!("no memory for the counts of requests: all files stay in memory"));
+    }
     {
         let mut state = process::STATE.lock();
         state.table = table;
+        state.window_set = window;
         process::own();
     }
     sys::at_fork(fork::before_fork, fork::after_fork, fork::forked);
@@ -106,6 +121,9 @@ fn prepare() {
 #[cfg_attr(test, allow(dead_code, reason = "the tests are not preloaded"))]
 extern "C" fn end() {
     if fuse::is_on() {
-        fuse::run("end", stats::write);
+        fuse::run("end", || {
+            reader::finish();
+            reader::write_counts();
+        });
     }
 }

@@ -55,8 +55,9 @@ pub(crate) enum Residency {
     Unknown,
 }
 
-/// Finds out about `len` bytes from `offset` on. `look`: looks even if the stream follows a reader.
-pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residency {
+/// Finds out about `len` bytes from `offset` on. `look`: looks even if the stream follows a reader. `stays`: the look may
+/// bring more than the bytes, by the kernel's readahead, because they stay in memory.
+pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool, stays: bool) -> Residency {
     let now = now_ms();
     if len > EXACT_BYTES {
         let last = offset.saturating_add(len - 1) / BLOCK;
@@ -72,7 +73,8 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
                     return Residency::Resident(len);
                 }
                 let end = offset + len;
-                File { fd, file, now, look, end, complete_until: None }.residency(offset, len)
+                let complete_until = None;
+                File { fd, file, now, look, stays, end, complete_until }.residency(offset, len)
             }
             _ => Residency::Unknown,
         };
@@ -80,6 +82,12 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
     let finding = Finding::of(fd, Part::Range(offset, len));
     if finding.is_recent(now) {
         return Residency::Resident(len);
+    }
+    if !stays {
+        if let Some(file) = is_absent(fd, offset, len) {
+            return Residency::Cold(file);
+        }
+        sys::advise(fd, Readahead::Off);
     }
     match sys::read_to_scratch(fd, offset, len, true) {
         Ok(found) if found > 0 => {
@@ -97,6 +105,16 @@ pub(crate) fn residency(fd: c_int, offset: u64, len: u64, look: bool) -> Residen
     }
 }
 
+/// The file, if nothing of a range is in memory. Unlike a probe, this never begins to read.
+fn is_absent(fd: c_int, offset: u64, len: u64) -> Option<FileId> {
+    let first = offset / PAGE * PAGE;
+    if sys::cached_pages(fd, first, offset + len - first) != Some(0) {
+        return None;
+    }
+    let file = sys::status(fd).ok().filter(|file| file.is_regular && offset < file.size)?;
+    (sys::read_to_scratch(fd, file.size, 1, true) != Err(libc::EOPNOTSUPP)).then_some(file.id)
+}
+
 /// Notes that a reader has just read a whole block.
 pub(crate) fn note_read(file: FileId, block: u64) {
     let now = now_ms();
@@ -104,11 +122,19 @@ pub(crate) fn note_read(file: FileId, block: u64) {
     Finding::of_file(file, block).set(now);
 }
 
+/// Notes that a block has been discarded: that it was read says nothing any more.
+pub(crate) fn forget_read(file: FileId, block: u64) {
+    Belief::of(file, block).clear();
+    Finding::of_file(file, block).clear();
+}
+
 struct File {
     fd: c_int,
     file: Status,
     now: u64,
     look: bool,
+    /// The bytes stay in memory, so a look may begin to read others.
+    stays: bool,
     /// The end of the range.
     end: u64,
     /// The end of the part in which `cachestat` has found all pages; 0 if some were missing; none before it
@@ -243,7 +269,12 @@ impl File {
         let first = offset / PAGE * PAGE;
         match sys::cached_pages(self.fd, first, offset + len - first) {
             Some(0) => self.tells().then_some(0),
-            Some(_) => self.look_exactly(offset, len, belief),
+            Some(_) => {
+                if !self.stays {
+                    sys::advise(self.fd, Readahead::Off);
+                }
+                self.look_exactly(offset, len, belief)
+            }
             None => self.look_alone(offset, len, belief),
         }
     }
@@ -259,7 +290,9 @@ impl File {
         };
         // A reader may have set this otherwise. That matters only if the kernel reads for the program, and
         // then reads page by page would be worse.
-        sys::advise(self.fd, Readahead::Usual);
+        if self.stays {
+            sys::advise(self.fd, Readahead::Usual);
+        }
         found
     }
 

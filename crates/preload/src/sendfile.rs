@@ -7,10 +7,11 @@ use libc::off_t;
 
 use crate::deferral::{self, Outcome};
 use crate::residency::{Residency, residency};
+use crate::setting::{self, Caching};
 use crate::state::Want;
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
-use crate::{fuse, real};
+use crate::{caching, fuse, real};
 
 /// The most bytes that one call of the kernel sends: with more, the answer about the last of them may be
 /// outdated.
@@ -66,17 +67,22 @@ unsafe fn send(
         // SAFETY: the caller's arguments.
         return unsafe { ask_kernel(out, file, offset, count) };
     };
+    // Only these answers depend on the file: while everything stays, no call is made for them.
+    let served = if setting::caching() == Caching::Always { None } else { sys::status(file).ok() };
+    let served = served.filter(|served| served.is_regular);
+    let stays = served.is_none_or(|served| caching::stays(out, &served, start, count as u64));
     let mut sent = 0;
     while sent < count {
         let at = start.saturating_add(sent as u64);
         let rest = count - sent;
-        let want = |id| Want { file: id, offset: at, count: rest as u64 };
-        let mut found = residency(file, at, (rest as u64).min(PIECE), false);
+        let want =
+            |file, is_absent| Want { file, offset: at, count: rest as u64, is_absent, stays };
+        let mut found = residency(file, at, (rest as u64).min(PIECE), false, stays);
         if let Residency::Following(id) = found
-            && deferral::has_waited(out, want(id))
+            && deferral::has_waited(out, want(id, false))
         {
             // The reader has passed this place but has not noted it, because it was the end of its reads.
-            found = residency(file, at, (rest as u64).min(PIECE), true);
+            found = residency(file, at, (rest as u64).min(PIECE), true, stays);
         }
         let piece = match found {
             Residency::Resident(len) => {
@@ -88,7 +94,8 @@ unsafe fn send(
                 rest
             }
             Residency::Cold(id) | Residency::Following(id) => {
-                match deferral::defer(out, file, want(id), sent == 0) {
+                let is_absent = matches!(found, Residency::Cold(_));
+                match deferral::defer(out, file, want(id, is_absent), sent == 0) {
                     Outcome::Deferred if sent == 0 => return Err(libc::EAGAIN),
                     Outcome::Failed(errno) if sent == 0 => return Err(errno),
                     Outcome::Deferred | Outcome::Failed(_) => return Ok(sent),
@@ -108,6 +115,9 @@ unsafe fn send(
             Ok(more) => {
                 sent += more;
                 progress.set(sent.cast_signed());
+                if let Some(served) = served {
+                    caching::note_sent(out, served.id, at..at.saturating_add(more as u64), stays);
+                }
                 fuse::point("sent");
                 if more < piece {
                     break;

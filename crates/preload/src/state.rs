@@ -6,8 +6,11 @@
 //! of the file. When the job has passed the byte, its socket is resumed. The job prefetches a *window* after the
 //! last byte that a socket waits for. The window grows while the file is read in order, so that the disk does not
 //! idle while the program sends.
+//!
+//! The pages that a job brings for responses that do not stay in the page cache become [`Trails`].
 
 use core::ffi::c_int;
+use core::ops::Range;
 use core::time::Duration;
 
 use pace::{Pace, Spacing};
@@ -17,8 +20,9 @@ use crate::hash::hash;
 use crate::interest::{Change, Changes};
 use crate::locked::Locked;
 use crate::residency::BLOCK;
-use crate::stats::Reason;
+use crate::stats::{OfDisk, Reason};
 use crate::sys::{Errno, FileId, Readahead};
+use crate::trails::{Discard, Trails};
 
 /// The most readers of all disks together.
 pub(crate) const READERS_MAX: usize = 32;
@@ -55,7 +59,7 @@ const STRIKES_MAX: u32 = 8;
 const CALLS_MAX: u32 = 10_000;
 const CALLS_US: u64 = 100_000;
 const UNSEEN_US: u64 = 10_000_000;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// The bytes that a call of `sendfile` wants to send next, the first of which is not in memory.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +67,10 @@ pub(crate) struct Want {
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) count: u64,
+    /// The first of them was looked for in memory and not found.
+    pub(crate) is_absent: bool,
+    /// They are to stay in the page cache, as the kernel decides.
+    pub(crate) stays: bool,
 }
 
 /// The outcome of that call.
@@ -121,6 +129,10 @@ struct Job {
     window: u64,
     ticket: u64,
     waiters: Link,
+    /// The first byte was not in memory when the job was made.
+    begins_absent: bool,
+    /// One of the sockets wants the bytes to stay in the page cache.
+    stays: bool,
 }
 
 impl Job {
@@ -135,6 +147,8 @@ impl Job {
         window: 0,
         ticket: 0,
         waiters: Link::NONE,
+        begins_absent: false,
+        stays: true,
     };
 
     /// Says whether the file is read in order, for a socket that has had some of it.
@@ -179,11 +193,16 @@ pub(crate) struct Chunk {
     pub(crate) len: u64,
     /// When its read began.
     pub(crate) began_us: u64,
+    /// Its first byte was not in memory a moment ago.
+    pub(crate) begins_absent: bool,
+    /// Its bytes stay in the page cache.
+    pub(crate) stays: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Disk {
     dev: u64,
+    counts: OfDisk,
     /// The readers at work.
     readers: usize,
     pace: Pace,
@@ -192,7 +211,8 @@ struct Disk {
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        Self { dev, readers: 0, pace: Pace::new(), spacing: Spacing::new() }
+        let counts = OfDisk { dev, deferred: 0, reads: 0, read_bytes: 0 };
+        Self { dev, counts, readers: 0, pace: Pace::new(), spacing: Spacing::new() }
     }
 
     /// The readers that jobs which go on may have. All other reads of the program (`open`, a small `pread`, its
@@ -238,11 +258,15 @@ pub(crate) struct LockedState {
     /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
     /// each has two and parks them once: no job begins at a locked file.
     pub(crate) locked: Locked<{ 2 * JOBS_MAX }>,
+    /// The pages that leave the page cache once they were sent.
+    pub(crate) trails: Trails,
+    /// The largest window, if the user has set one.
+    pub(crate) window_set: Option<u64>,
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
-    /// True if one of these wakes when the pause of a disk ends.
-    is_watched: bool,
+    /// The time at which one of these wakes, for the end of a disk's pause or for a discard.
+    watched_until: Option<u64>,
     /// Nothing is deferred until this time, in microseconds, because no thread could be started.
     threadless_until: u64,
     /// The latest time that was told.
@@ -265,9 +289,11 @@ impl LockedState {
             sink: None,
             keeps_sink: false,
             locked: Locked::none(),
+            trails: Trails::none(),
+            window_set: None,
             threads: 0,
             idle: 0,
-            is_watched: false,
+            watched_until: None,
             threadless_until: 0,
             now_us: 0,
         }
@@ -298,7 +324,7 @@ impl LockedState {
         if self.locked.is_locked(want.file) {
             return Verdict::Left(Reason::Locked, self.cancel(socket));
         }
-        if entry.failed != 0 && entry.failed_place == page(want) {
+        if entry.failed != 0 && entry.failed_place == page(want.file, want.offset) {
             return Verdict::Failed(entry.failed);
         }
         if let Some(verdict) = self.patience(socket, want, now_us) {
@@ -313,7 +339,15 @@ impl LockedState {
             // Nothing has been read for the socket yet.
             entry.strikes = entry.strikes.saturating_sub(1);
         }
+        if flags & DEFERRED == 0 {
+            self.disk(want.file.dev).counts.deferred += 1;
+        }
         self.link(socket, index, offset.unwrap_or(0), now_us)
+    }
+
+    /// The counts of all disks, and their number.
+    pub(crate) fn disk_counts(&self) -> ([OfDisk; DISKS_MAX], usize) {
+        (core::array::from_fn(|index| self.disks[index].counts), self.disks_used)
     }
 
     /// Notes that the program has got the error of a read that failed.
@@ -366,7 +400,8 @@ impl LockedState {
     ) -> Option<(usize, Option<u64>)> {
         let is_fast = self.readahead(want.file.dev) == Readahead::Usual;
         let share = self.memory / PREFETCH_PART / self.streams.max(1) / BLOCK * BLOCK;
-        let window_max = share.clamp(BLOCK, if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX });
+        let usual = if is_fast { WINDOW_FAST_MAX } else { WINDOW_MAX };
+        let window_max = share.clamp(BLOCK, self.window_set.unwrap_or(usual).max(BLOCK));
         let used = &mut self.jobs[..self.jobs_used];
         let joins = |job: &Job| {
             matches!(job.phase, Phase::Pending | Phase::Reading)
@@ -376,6 +411,7 @@ impl LockedState {
         if let Some(index) = used.iter().position(joins) {
             let job = &mut used[index];
             job.window = (job.window * 2).clamp(BLOCK, window_max);
+            job.stays |= want.stays;
             job.reach(want);
             return Some((index, Some(job.until(want, is_fast))));
         }
@@ -394,8 +430,21 @@ impl LockedState {
             let waiters = Link::NONE;
             self.table.set_flags(fd, OURS);
             let yield_at = at.saturating_add(WINDOW_FAST_MAX);
-            self.jobs[free] =
-                Job { phase, file, files, at, yield_at, end, first_end, window, ticket, waiters };
+            let (begins_absent, stays) = (want.is_absent, want.stays);
+            self.jobs[free] = Job {
+                phase,
+                file,
+                files,
+                at,
+                yield_at,
+                end,
+                first_end,
+                window,
+                ticket,
+                waiters,
+                begins_absent,
+                stays,
+            };
             self.jobs[free].reach(want);
             self.jobs_used = self.jobs_used.max(free + 1);
             return Some((free, Some(self.jobs[free].until(want, is_fast))));
@@ -408,7 +457,7 @@ impl LockedState {
 
     /// The window of a new job: 0, or twice that of the job that ended where this one begins.
     fn window(&self, want: Want, window_max: u64) -> u64 {
-        let place = page(want);
+        let place = page(want.file, want.offset);
         let end = self.ends[slot(place, ENDS_MAX)];
         if end.place == place { (end.window * 2).clamp(BLOCK, window_max) } else { 0 }
     }
@@ -563,7 +612,11 @@ impl LockedState {
         self.jobs[..self.jobs_used].iter().any(waits)
     }
 
-    /// When the first pause ends of a disk for which jobs wait.
+    /// When the next discard is due, or the first pause ends of a disk for which jobs wait.
+    fn wakes_at_us(&self) -> Option<u64> {
+        [self.trails.due_us(), self.pause_ends_us()].into_iter().flatten().min()
+    }
+
     fn pause_ends_us(&self) -> Option<u64> {
         let now = Duration::from_micros(self.now_us);
         let disks = self.disks[..self.disks_used].iter();
@@ -572,29 +625,31 @@ impl LockedState {
         u64::try_from(end.as_micros()).ok()?.checked_add(1)
     }
 
-    /// Returns whether jobs wait for the end of a pause, and no reader will wake then.
+    /// Returns whether jobs wait for the end of a pause, or pages for a discard, and no reader will wake then.
     pub(crate) fn lacks_watcher(&self) -> bool {
-        !self.is_watched && self.pause_ends_us().is_some()
+        let is_late = |at| self.watched_until.is_none_or(|until| at < until);
+        self.wakes_at_us().is_some_and(is_late)
     }
 
-    /// The time at which a reader that goes to sleep has to wake, and then to [`end_watch`](Self::end_watch): the end of
-    /// a pause for which no other one wakes.
+    /// The time at which a reader that goes to sleep has to wake, and then to [`end_watch`](Self::end_watch): there is
+    /// something to do for which no other one wakes.
     pub(crate) fn watch(&mut self) -> Option<u64> {
-        let end = if self.is_watched { None } else { self.pause_ends_us() };
-        self.is_watched |= end.is_some();
+        let end = if self.lacks_watcher() { self.wakes_at_us() } else { None };
+        self.watched_until = end.or(self.watched_until);
         end
     }
 
-    /// The reader that was to wake at the end of a pause has woken.
+    /// The reader that was to wake has woken.
     pub(crate) const fn end_watch(&mut self) {
-        self.is_watched = false;
+        self.watched_until = None;
     }
 
     /// Begins the next step of a job: one block, or if the job has begun and goes on as much as the disk's pace
     /// says. A call of [`note_pace`](Self::note_pace) follows.
     pub(crate) fn begin_chunk(&mut self, index: usize, now_us: u64) -> Chunk {
         let job = self.jobs[index];
-        let Job { file, files, at, end, first_end, .. } = job;
+        let Job { file, files, at, end, first_end, begins_absent, stays, .. } = job;
+        self.jobs[index].begins_absent = false;
         self.note_time(now_us);
         let now = Duration::from_micros(now_us);
         let Disk { pace, spacing, .. } = self.disk(file.dev);
@@ -608,7 +663,8 @@ impl LockedState {
         } else {
             spacing.begin(len, now);
         }
-        Chunk { files, sink: self.sink, file, offset: at, len, began_us: now_us }
+        let sink = self.sink;
+        Chunk { files, sink, file, offset: at, len, began_us: now_us, begins_absent, stays }
     }
 
     /// Notes that the read of a chunk has ended. `slept`: it had to wait for the disk.
@@ -616,7 +672,9 @@ impl LockedState {
         self.note_time(now_us);
         let (brought, now) = (if slept { read } else { 0 }, Duration::from_micros(now_us));
         let is_idle = !self.is_waited_for(chunk.file.dev);
-        let Disk { pace, spacing, .. } = self.disk(chunk.file.dev);
+        let Disk { pace, spacing, counts, .. } = self.disk(chunk.file.dev);
+        counts.reads += 1;
+        counts.read_bytes += read;
         if brought > 0 && !pace.lets_kernel_read_ahead() {
             if is_idle {
                 spacing.note_idle();
@@ -651,6 +709,56 @@ impl LockedState {
         true
     }
 
+    /// Notes that a reader brings a part of a chunk of which nothing was in memory, and that is to leave the page cache.
+    /// `open` makes a descriptor for the discards.
+    pub(crate) fn note_brought(
+        &mut self,
+        file: FileId,
+        range: Range<u64>,
+        open: impl FnOnce() -> Option<c_int>,
+    ) {
+        // The end of the file may lie within its last page.
+        let range = range.start..range.end.div_ceil(PAGE).saturating_mul(PAGE);
+        // To close a descriptor of a locked file would give up the lock.
+        if !self.locked.is_locked(file)
+            && let Some(fd) = self.trails.brought(file, range, self.now_us, open)
+        {
+            self.table.set_flags(fd, OURS);
+        }
+    }
+
+    /// Takes out a range to discard, and says whether its descriptor has to be closed. A call of
+    /// [`Trails::has_discarded`] follows.
+    pub(crate) fn discard(&mut self) -> Option<Discard> {
+        let discard = self.trails.due(self.now_us)?;
+        if discard.closes {
+            self.table.set_flags(discard.fd, 0);
+        }
+        Some(discard)
+    }
+
+    /// Ends a trail, whose pages stay; `is_for` chooses by file. Returns the descriptor to close.
+    pub(crate) fn end_trail(&mut self, is_for: impl Fn(FileId) -> bool) -> Option<c_int> {
+        let fd = self.trails.take(is_for)?;
+        self.table.set_flags(fd, 0);
+        Some(fd)
+    }
+
+    /// Ends all jobs, because the program ends: each reader stops after the step that it is at.
+    pub(crate) fn end_jobs(&mut self) {
+        self.jobs[..self.jobs_used].iter_mut().for_each(|job| job.end = job.at);
+    }
+
+    /// Says whether a job still has the descriptors by which it reads.
+    pub(crate) fn is_reading(&self, index: usize) -> bool {
+        self.jobs[index].phase == Phase::Reading
+    }
+
+    /// Says whether a reader is at a step of a job whose bytes are to leave the page cache.
+    pub(crate) fn is_bringing(&self) -> bool {
+        self.jobs[..self.jobs_used].iter().any(|job| job.phase == Phase::Reading && !job.stays)
+    }
+
     /// Notes the descriptor that a reader has opened for its job.
     pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>) {
         self.jobs[index].files.own = own;
@@ -680,6 +788,7 @@ impl LockedState {
     /// that reads by it ends early.
     fn surrender(&mut self, fd: c_int) {
         self.locked.surrender(fd);
+        self.trails.surrender(fd);
         self.sink = self.sink.filter(|&sink| sink != fd);
         for job in &mut self.jobs[..self.jobs_used] {
             let Files { shared, own } = &mut job.files;
@@ -710,7 +819,7 @@ impl LockedState {
         job.phase = Phase::Ended;
         let (at, mut link) = (job.at, job.waiters);
         let Some(error) = error else { return };
-        let place = page(Want { file, offset: at, count: 0 });
+        let place = page(file, at);
         while let Some(entry) = link.fd().and_then(|fd| self.table.entry(fd)) {
             (entry.failed, entry.failed_place) = (error, place);
             link = entry.next;
@@ -755,7 +864,7 @@ impl LockedState {
         let needed = job.waiters != Link::NONE;
         if job.phase != Phase::Ended && (job.at >= job.end || (others_wait && !needed)) {
             job.phase = Phase::Ended;
-            let place = page(Want { file: job.file, offset: job.at, count: 0 });
+            let place = page(job.file, job.at);
             self.ends[slot(place, ENDS_MAX)] = End { place, window: job.window };
         }
         self.jobs[index].phase == Phase::Ended
@@ -812,7 +921,11 @@ impl LockedState {
     /// all registrations. `close` gets the jobs' descriptors; the sink is returned unless the child keeps it.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
-        self.is_watched = false;
+        self.watched_until = None;
+        while let Some(fd) = self.end_trail(|_| true) {
+            close(fd);
+        }
+        self.trails.has_discarded();
         self.table.in_use().for_each(|(_, entry)| entry.interest.inherit());
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
@@ -870,7 +983,7 @@ fn end_of(offset: u64, len: u64) -> u64 {
 }
 
 /// Says whether a program asks for so much at a time that it probably sends a long part of the file.
-const fn wants_more(want: Want) -> bool {
+pub(crate) const fn wants_more(want: Want) -> bool {
     want.count >= BLOCK / 2
 }
 
@@ -884,8 +997,8 @@ fn place(want: Want) -> u64 {
     hash([want.file.dev, want.file.ino, want.offset])
 }
 
-fn page(want: Want) -> u64 {
-    hash([want.file.dev, want.file.ino, want.offset / PAGE])
+fn page(file: FileId, offset: u64) -> u64 {
+    hash([file.dev, file.ino, offset / PAGE])
 }
 
 fn slot(hash: u64, slots: usize) -> usize {

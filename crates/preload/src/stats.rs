@@ -1,4 +1,4 @@
-//! Counts of events, written to a file once a second, and a log of rare events.
+//! Counts of events, in all and by disk, written to a file once a second, and a log of rare events.
 
 use core::ffi::CStr;
 use core::fmt::{self, Write as _};
@@ -57,6 +57,18 @@ impl Count {
     }
 }
 
+/// The counts of one disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfDisk {
+    /// Its `st_dev`.
+    pub(crate) dev: u64,
+    /// Times that a socket began to wait for it.
+    pub(crate) deferred: u64,
+    /// Steps of readers, and the bytes that they have read, from the disk or from memory.
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+}
+
 /// Calls of the kernel for bytes in memory.
 pub(crate) static RESIDENT: Count = Count::zero();
 /// Times that a socket began to wait.
@@ -67,6 +79,8 @@ pub(crate) static REARMED: Count = Count::zero();
 pub(crate) static READ_BYTES: Count = Count::zero();
 /// The longest that a socket waited.
 pub(crate) static LONGEST_US: Count = Count::zero();
+/// Times that pages were discarded from the page cache.
+pub(crate) static DISCARDS: Count = Count::zero();
 /// Reads that failed.
 pub(crate) static FAILED: Count = Count::zero();
 static LEFT: [Count; REASONS.len()] = [const { Count::zero() }; REASONS.len()];
@@ -117,8 +131,9 @@ fn path(base: &[u8], behind: fmt::Arguments<'_>) -> Option<Text<PATH_BYTES_MAX>>
 
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Writes the counts to the file that `SAMUM_PRELOAD_STATS` and `.PID` name, if that is set.
-pub(crate) fn write() {
+/// Writes the counts to the file that `SAMUM_PRELOAD_STATS` and `.PID` name, if that is set. Only its owner may read the
+/// file. It is a new file each time, so no link that others have made is followed.
+pub(crate) fn write(disks: &[OfDisk]) {
     let Some(base) = setting::STATS.text() else { return };
     let pid = sys::pid();
     let (Some(new), Some(to)) =
@@ -126,7 +141,7 @@ pub(crate) fn write() {
     else {
         return;
     };
-    let mut text = Text::<1024>::new();
+    let mut text = Text::<TEXT_BYTES_MAX>::new();
     let counts = [
         ("resident", &RESIDENT),
         ("deferred", &DEFERRED),
@@ -134,38 +149,47 @@ pub(crate) fn write() {
         ("read_bytes", &READ_BYTES),
         ("longest_wait_us", &LONGEST_US),
         ("failed", &FAILED),
+        ("discards", &DISCARDS),
     ];
     let left = REASONS.iter().map(|&(name, reason)| (name, &LEFT[reason as usize]));
     for (name, count) in counts.into_iter().chain(left) {
         let _ = writeln!(text, "{name} {}", count.value());
+    }
+    for OfDisk { dev, deferred, reads, read_bytes } in disks {
+        let (major, minor) = (libc::major(*dev), libc::minor(*dev));
+        let _ = writeln!(
+            text,
+            "disk {major}:{minor} deferred {deferred} reads {reads} read_bytes {read_bytes}"
+        );
     }
     let (Ok(new), Ok(to)) =
         (CStr::from_bytes_with_nul(new.bytes()), CStr::from_bytes_with_nul(to.bytes()))
     else {
         return;
     };
-    if sys::write_file(new, text.bytes(), false) {
+    if sys::write_new_file(new, text.bytes()) {
         sys::rename(new, to);
     }
 }
 
-/// Does the same as [`write`], but at most once a second.
-pub(crate) fn write_now_and_then() {
+/// All counts, and the lines of 16 disks with numbers of 20 digits.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// Says whether the caller is to [`write`] now: once a second, one thread.
+pub(crate) fn is_due() -> bool {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if setting::STATS.text().is_none() {
-        return;
+        return false;
     }
     let (now, next) = (sys::now().as_secs(), NEXT.load(Ordering::Relaxed));
     let is_ours =
         || NEXT.compare_exchange(next, now + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if now >= next && is_ours() {
-        write();
-    }
+    now >= next && is_ours()
 }
 
 /// Sets all counts to 0, in a new process.
 pub(crate) fn reset() {
-    let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED];
+    let counts = [&RESIDENT, &DEFERRED, &REARMED, &READ_BYTES, &LONGEST_US, &FAILED, &DISCARDS];
     for count in counts.into_iter().chain(&LEFT) {
         count.0.store(0, Ordering::Relaxed);
     }
@@ -193,6 +217,6 @@ pub(crate) fn log(line: fmt::Arguments<'_>) {
     } else if let Some(path) = path(to, format_args!(""))
         && let Ok(path) = CStr::from_bytes_with_nul(path.bytes())
     {
-        sys::write_file(path, text.bytes(), true);
+        sys::append_to_file(path, text.bytes());
     }
 }

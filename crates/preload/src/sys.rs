@@ -6,8 +6,10 @@
 use core::ffi::{CStr, c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use core::time::Duration;
+
+use pace::popularity::{CounterLine, Popularity, Sums};
 
 /// An error number of the C library.
 pub(crate) type Errno = c_int;
@@ -202,9 +204,14 @@ fn open_null() -> Result<c_int, Errno> {
 }
 
 fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
+    open_or_make(path, how, 0)
+}
+
+/// `mode`: of a file that the call makes (`O_CREAT`).
+fn open_or_make(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<c_int, Errno> {
     let how = how | libc::O_CLOEXEC | libc::O_NOCTTY;
     // SAFETY: `path` ends with a NUL.
-    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, 0o644) };
+    let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), how, mode) };
     let fd = c_int::try_from(result(fd)?).map_err(|_| libc::EMFILE)?;
     if fd > 2 {
         return Ok(fd);
@@ -329,6 +336,47 @@ pub(crate) fn map(len: usize) -> *mut u8 {
     let memory = unsafe { libc::mmap(ptr::null_mut(), len, protection, kind, -1, 0) };
     if memory == libc::MAP_FAILED { ptr::null_mut() } else { memory.cast() }
 }
+
+/// Makes the sketch of popular files, in memory that is shared with all processes that this one forks. False: there is no
+/// memory.
+pub(crate) fn make_sketch(capacity: u64) -> bool {
+    let lines = Popularity::lines(capacity);
+    let len = SKETCH_HEAD_BYTES + lines * size_of::<CounterLine>();
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), len, protection, kind, -1, 0) };
+    if memory == libc::MAP_FAILED {
+        return false;
+    }
+    SKETCH_CAPACITY.store(usize::try_from(capacity).unwrap_or(usize::MAX), Ordering::Relaxed);
+    // Release pairs with Acquire in `sketch`.
+    SKETCH.store(memory.cast(), Ordering::Release);
+    true
+}
+
+/// The sketch that [`make_sketch`] has made; none before.
+pub(crate) fn sketch() -> Option<Popularity<'static>> {
+    // Acquire pairs with Release in `make_sketch`.
+    let memory = SKETCH.load(Ordering::Acquire);
+    if memory.is_null() {
+        return None;
+    }
+    let capacity = SKETCH_CAPACITY.load(Ordering::Relaxed) as u64;
+    // SAFETY: the mapping begins with a page for the sums, is never unmapped, and zeros are a valid `Sums`.
+    let sums = unsafe { &*memory.cast::<Sums>() };
+    // SAFETY: the mapping has more than `SKETCH_HEAD_BYTES`.
+    let lines = unsafe { memory.add(SKETCH_HEAD_BYTES) }.cast::<CounterLine>();
+    // SAFETY: the mapping was made with room for so many lines, from a page's start on, and zeros are valid lines.
+    let lines = unsafe { core::slice::from_raw_parts(lines, Popularity::lines(capacity)) };
+    Some(Popularity::new(lines, sums, capacity))
+}
+
+static SKETCH: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+static SKETCH_CAPACITY: AtomicUsize = AtomicUsize::new(0);
+/// The sums have a page of their own, so that the lines are aligned.
+const SKETCH_HEAD_BYTES: usize = 4096;
+const _: () = assert!(size_of::<Sums>() <= SKETCH_HEAD_BYTES);
 
 /// The number of pages of a range that are in the page cache, including those that are still being read
 /// (`cachestat(2)`, since Linux 6.5); `None` if that may not be asked: since Linux 6.16 only the owner of a
@@ -495,9 +543,24 @@ pub(crate) fn will_need(fd: c_int, offset: u64, len: u64) {
     unsafe { libc::posix_fadvise(fd, offset, len, libc::POSIX_FADV_WILLNEED) };
 }
 
-/// This process's share of memory, in bytes: the memory of the machine, or of the container, divided by the
-/// number of CPUs. Limits of other control groups are not seen.
+/// Asks the kernel to remove the pages of a range from the page cache. Pages that are in use or not written yet stay.
+/// This is only advice, so errors are ignored.
+pub(crate) fn dont_need(fd: c_int, offset: u64, len: u64) {
+    // A file has no bytes beyond `i64::MAX`.
+    let [offset, len] = [offset, len].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
+    // SAFETY: posix_fadvise(2) takes no pointers.
+    unsafe { libc::posix_fadvise(fd, offset, len, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// This process's share of memory, in bytes: [`memory_of_all`] divided by the number of CPUs.
 pub(crate) fn memory() -> u64 {
+    // SAFETY: sysconf(3) has no preconditions.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    memory_of_all() / u64::try_from(cpus).unwrap_or(1).max(1)
+}
+
+/// The memory of the machine, or of the container, in bytes. Limits of other control groups are not seen.
+pub(crate) fn memory_of_all() -> u64 {
     let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
     // SAFETY: sysinfo(2) writes at most one `sysinfo` to the place it is given, which is one.
     unsafe { libc::sysinfo(info.as_mut_ptr()) };
@@ -505,10 +568,7 @@ pub(crate) fn memory() -> u64 {
     let info = unsafe { info.assume_init() };
     let machine = info.totalram.saturating_mul(info.mem_unit.into());
     let groups = [c"/sys/fs/cgroup/memory.max", c"/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    // SAFETY: sysconf(3) has no preconditions.
-    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    let memory = groups.into_iter().filter_map(number_in).fold(machine, u64::min);
-    memory / u64::try_from(cpus).unwrap_or(1).max(1)
+    groups.into_iter().filter_map(number_in).fold(machine, u64::min)
 }
 
 /// The number that a file begins with.
@@ -698,13 +758,25 @@ pub(crate) fn kept(bytes: *const u8, len: usize) -> Option<&'static [u8]> {
     (!bytes.is_null()).then(|| unsafe { core::slice::from_raw_parts(bytes, len) })
 }
 
-/// Writes a whole text to a file, which it is appended to or replaces. False: that failed.
-pub(crate) fn write_file(path: &CStr, text: &[u8], append: bool) -> bool {
-    let place = if append { libc::O_APPEND } else { libc::O_TRUNC | libc::O_NOFOLLOW };
-    let Ok(fd) = open(path, libc::O_WRONLY | libc::O_CREAT | place) else { return false };
+/// Writes a text to a new file, which only its owner may read, in the place of one that is there. A link that is there is
+/// removed and not followed. False: that failed.
+pub(crate) fn write_new_file(path: &CStr, text: &[u8]) -> bool {
+    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    // SAFETY: the path ends with a NUL. If nothing is there, or it cannot be removed, the open says so.
+    unsafe { libc::unlink(path.as_ptr()) };
+    let Ok(fd) = open_or_make(path, how, 0o600) else { return false };
     let written = write(fd, text);
     close(fd);
     written
+}
+
+/// Appends a text to a file. Errors are ignored: the text is lost.
+pub(crate) fn append_to_file(path: &CStr, text: &[u8]) {
+    let how = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND;
+    if let Ok(fd) = open_or_make(path, how, 0o644) {
+        write(fd, text);
+        close(fd);
+    }
 }
 
 /// Writes a text to a descriptor, in one call. False: that failed.

@@ -63,13 +63,13 @@ fn evict(tree: &Tree) {
 }
 
 /// A server, as a process group that ends when this is dropped.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     address: Address,
 }
 
 impl Running {
-    fn start(command: &mut Command, port: u16) -> Self {
+    pub(crate) fn start(command: &mut Command, port: u16) -> Self {
         let command = command.stdin(Stdio::null()).process_group(0);
         let child = command.spawn().unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -83,7 +83,7 @@ impl Running {
         running
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::connect(&self.address).unwrap();
         client.set_limit(Duration::from_secs(60));
         client
@@ -95,7 +95,7 @@ impl Running {
 
     /// Ends the server by SIGTERM, and checks that it obeys.
     #[track_caller]
-    fn terminate(mut self) {
+    pub(crate) fn terminate(mut self) {
         self.signal(Signal::TERM);
         let limit = Instant::now() + Duration::from_secs(10);
         while self.child.try_wait().unwrap().is_none() {
@@ -117,11 +117,11 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn installed(program: &str) -> Option<PathBuf> {
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/usr/bin"]
         .map(|place| Path::new(place).join(program))
         .into_iter()
@@ -209,7 +209,7 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
     assert!(used < took / 10, "{used:?} of processor in {took:?}");
 }
 
-fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
+pub(crate) fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
     let sendfile = if main.contains("sendfile off") { "" } else { "sendfile on;" };
     // The first line may name the user of the workers.
     let (user, main) = main
@@ -247,12 +247,12 @@ fn start_nginx(
 }
 
 /// Adds the library to a command, with its counts beside the site.
-fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
+pub(crate) fn helped<'a>(command: &'a mut Command, tree: &Tree) -> &'a mut Command {
     preloaded(command).env("SAMUM_PRELOAD_STATS", tree.path().join("stats"))
 }
 
 /// The files with the counts of processes that have ended, one for each.
-fn statistics(tree: &Tree) -> Vec<PathBuf> {
+pub(crate) fn statistics(tree: &Tree) -> Vec<PathBuf> {
     let files = fs::read_dir(tree.path()).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.file_stem().is_some_and(|stem| stem == "stats")).collect()
 }
@@ -286,6 +286,7 @@ fn nginx_in_many_shapes_sends_every_byte() {
         (1, "sendfile_max_chunk 0;"),
         (4, "sendfile_max_chunk 2m; open_file_cache max=2000; open_file_cache_valid 60s;"),
         (1, "aio threads; open_file_cache max=2000;"),
+        (2, "limit_rate 48m; limit_rate_after 1m;"),
         (1, "sendfile off;"),
     ] {
         statistics(&tree).into_iter().for_each(|path| fs::remove_file(path).unwrap());
@@ -466,6 +467,174 @@ fn nginx_keeps_no_descriptors_reloads_and_ends() {
     server.terminate();
 }
 
+/// A program that leaves its first process, such as nginx with `daemon on`, by the files with its number.
+struct Daemon {
+    pid_files: [PathBuf; 2],
+}
+
+impl Daemon {
+    /// The process whose number the first file has.
+    fn pid(&self) -> Option<u32> {
+        fs::read_to_string(&self.pid_files[0]).ok()?.trim().parse().ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        signal_pid(self.pid().unwrap(), signal);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let pids = self.pid_files.iter().filter_map(|file| fs::read_to_string(file).ok());
+        let pids = pids.filter_map(|text| text.trim().parse().ok()).collect::<Vec<u32>>();
+        pids.into_iter().flat_map(family).for_each(|pid| signal_pid(pid, Signal::KILL));
+    }
+}
+
+/// A process that has ended needs no signal. Its number is not used again so soon.
+fn signal_pid(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Each request has a connection of its own, which a server may not refuse or cut off at any of these.
+#[test]
+fn nginx_with_four_workers_of_another_user_reloads_rotates_logs_and_upgrades_under_load() {
+    let program = or_skip_program!("nginx");
+    let tree = site();
+    open_to_all(tree.path());
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let (port, root) = (free_port(), tree.path());
+    let main = format!(
+        "user daemon daemon;\nclient_body_temp_path {0}/body; open_file_cache max=2000; access_log {0}/access.log;",
+        root.display()
+    );
+    let conf = nginx(&tree, port, 4, &main);
+    let text = fs::read_to_string(&conf).unwrap();
+    let text = text.replace("daemon off;", "daemon on; env LD_PRELOAD; env SAMUM_PRELOAD_STATS;");
+    fs::write(&conf, text.replace("access_log off;", "")).unwrap();
+    let mut command = throttle.command(program);
+    let started = helped(command.arg("-c").arg(conf), &tree).stdin(Stdio::null()).status().unwrap();
+    assert!(started.success());
+    let daemon = Daemon { pid_files: ["pid", "pid.oldbin"].map(|name| root.join(name)) };
+    let address = Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)));
+    let connect = || {
+        let mut client = Client::connect(&address).unwrap();
+        client.set_limit(Duration::from_secs(60));
+        client
+    };
+    until("all workers are there", || daemon.pid().is_some_and(|pid| family(pid).len() == 5));
+    throttle.limit(Some(64 * MIB));
+    let (is_over, served) = (AtomicU32::new(0), AtomicU32::new(0));
+    let waited = |pid| {
+        let file = PathBuf::from(format!("{}/stats.{pid}", root.display()));
+        count_in(&file, "rearmed") > 0
+    };
+    thread::scope(|scope| {
+        for number in 0..8_u64 {
+            let (is_over, served, connect) = (&is_over, &served, &connect);
+            scope.spawn(move || {
+                let mut at = number;
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    let name = if at % 4 == 0 {
+                        format!("m{}", at / 4 % LARGE)
+                    } else {
+                        format!("s{}", at % SMALL)
+                    };
+                    get(&mut connect(), &name, None);
+                    served.fetch_add(1, Ordering::Relaxed);
+                    at += 7;
+                }
+            });
+        }
+        let (tree, is_over) = (&tree, &is_over);
+        scope.spawn(move || {
+            while is_over.load(Ordering::Relaxed) == 0 {
+                (0..LARGE).for_each(|number| {
+                    testkit::evict_unused(tree.path().join(format!("site/m{number}")))
+                });
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let _end = End(is_over);
+        let some_more = || {
+            let before = served.load(Ordering::Relaxed);
+            until("requests are served", || served.load(Ordering::Relaxed) > before + 50);
+        };
+        some_more();
+        let master = daemon.pid().unwrap();
+        let workers = family(master);
+        daemon.signal(Signal::HUP);
+        until("workers are new", || {
+            family(master).iter().filter(|pid| !workers.contains(pid)).count() >= 4
+        });
+        some_more();
+        fs::rename(root.join("access.log"), root.join("access.log.1")).unwrap();
+        daemon.signal(Signal::USR1);
+        until("there is a new log", || root.join("access.log").exists());
+        some_more();
+        let lines = |name| fs::read_to_string(root.join(name)).unwrap().lines().count();
+        until("it has lines", || lines("access.log") > 0);
+        daemon.signal(Signal::USR2);
+        until("there is a new master", || {
+            daemon.pid().is_some_and(|pid| pid != master && family(pid).len() == 5)
+        });
+        some_more();
+        signal_pid(master, Signal::QUIT);
+        let successor = daemon.pid().unwrap();
+        some_more();
+        until("new workers have waited", || family(successor).into_iter().any(waited));
+    });
+    throttle.limit(None);
+    daemon.signal(Signal::TERM);
+    until("it ends", || daemon.pid().is_none());
+    let errors = fs::read_to_string(root.join("error.log")).unwrap_or_default();
+    assert!(!errors.contains("[alert]") && !errors.contains("[emerg]"), "{errors}");
+    assert_helped(&tree);
+}
+
+/// Ends a load when this is dropped, also by a failure.
+struct End<'a>(&'a AtomicU32);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+}
+
+/// A file of counts is new and its owner's alone, also where another user has put a link.
+#[test]
+fn counts_are_the_owners_alone_and_follow_no_link() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let program = or_skip_program!("nginx");
+    let tree = site().file("precious", "precious");
+    let throttle = testkit::or_skip!(Throttle::new(tree.path()));
+    let server = start_nginx(&tree, &throttle, &program, 1, "");
+    let pid = server.child.id();
+    let worker = family(pid).into_iter().find(|&it| it != pid).unwrap();
+    for name in [format!("stats.{worker}"), format!("stats.{worker}.new")] {
+        symlink(tree.path().join("precious"), tree.path().join(name)).unwrap();
+    }
+    for name in ["m0", "m1"] {
+        tree.evict(format!("site/{name}"));
+        get(&mut server.client(), name, None);
+    }
+    server.terminate();
+    let file = tree.path().join(format!("stats.{worker}"));
+    let found = fs::symlink_metadata(&file).unwrap();
+    assert_eq!((found.is_file(), found.permissions().mode() & 0o777), (true, 0o600));
+    assert_eq!(fs::read_to_string(tree.path().join("precious")).unwrap(), "precious");
+    // The counts of the disk are those of all, because there is one.
+    let text = fs::read_to_string(&file).unwrap();
+    let disk: Vec<_> = text.lines().filter(|line| line.starts_with("disk ")).collect();
+    assert_eq!(disk.len(), 1, "{text}");
+    let words: Vec<_> = disk[0].split(' ').collect();
+    let (deferred, bytes) = (count_in(&file, "deferred"), count_in(&file, "read_bytes"));
+    assert!(deferred > 0 && bytes >= content("m0").len() + content("m1").len(), "{text}");
+    assert_eq!((words[3], words[7]), (&*deferred.to_string(), &*bytes.to_string()), "{text}");
+}
+
 #[test]
 fn nginx_sends_files_that_are_replaced_and_truncated() {
     let program = or_skip_program!("nginx");
@@ -610,22 +779,36 @@ fn webfsd_sends_every_byte_and_does_not_stall() {
 
 #[test]
 fn apache_sends_every_byte_and_does_not_stall() {
+    // A process whose threads are all busy closes idle connections. A process with more spare threads than
+    // MaxSpareThreads has to end.
+    let threads = "StartServers 4\nServerLimit 4\nThreadLimit 100\nThreadsPerChild 100\nMaxRequestWorkers 400\n\
+                   MaxSpareThreads 500\n";
+    apache_with("event", threads);
+}
+
+/// Each process has one connection.
+#[test]
+fn apache_with_a_process_for_each_connection_sends_every_byte() {
+    apache_with(
+        "prefork",
+        "StartServers 80\nServerLimit 100\nMaxRequestWorkers 100\nMaxSpareServers 100\n",
+    );
+}
+
+fn apache_with(model: &str, processes: &str) {
     let program = or_skip_program!("apache2");
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let (port, root) = (free_port(), tree.path().display());
     let conf = tree.path().join("apache.conf");
     let modules = "/usr/lib/apache2/modules";
-    // A process whose threads are all busy closes idle connections. A process with more spare threads than
-    // MaxSpareThreads has to end.
     let text = format!(
         "ServerRoot {root}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {root}/pid\n\
-         LoadModule mpm_event_module {modules}/mod_mpm_event.so\n\
+         LoadModule mpm_{model}_module {modules}/mod_mpm_{model}.so\n\
          LoadModule authz_core_module {modules}/mod_authz_core.so\n\
          ErrorLog {root}/error.log\nDefaultRuntimeDir {root}\nDocumentRoot {root}/site\n\
          EnableSendfile On\nEnableMMAP Off\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\n\
-         StartServers 4\nServerLimit 4\nThreadLimit 100\nThreadsPerChild 100\nMaxRequestWorkers 400\n\
-         MaxSpareThreads 500\n\
+         {processes}\
          User daemon\nGroup daemon\n<Directory {root}/site>\nRequire all granted\n</Directory>\n"
     );
     fs::write(&conf, text).unwrap();
@@ -636,7 +819,7 @@ fn apache_sends_every_byte_and_does_not_stall() {
 }
 
 /// Lets workers that are not root look into the tree, and write their counts there.
-fn open_to_all(path: &Path) {
+pub(crate) fn open_to_all(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
 }

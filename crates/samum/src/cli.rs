@@ -14,7 +14,7 @@ use sendfile::{Policy, Window};
 
 use crate::explain::Client;
 use crate::machine::Machine;
-use crate::preload::Preload;
+use crate::preload::{self, Preload};
 use crate::warnings;
 use config::LogFormat;
 use config::file::{self, Errors, Loaded};
@@ -270,8 +270,17 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     only with \"env LD_PRELOAD;\" in its configuration.\n\n\
     With --check, samum prints a line for each condition, with yes, no or not known. The exit code is 1 if one is not \
     met. Settings of the server, such as `sendfile off`, are never known.\n\n\
-    In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
-    SAMUM_PRELOAD_LOG are --stats and --log.";
+    In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS, SAMUM_PRELOAD_LOG, \
+    SAMUM_PRELOAD_CACHE and SAMUM_PRELOAD_READAHEAD (in bytes) are --stats, --log, --cache and --readahead.";
+
+const PRELOAD_CACHE_HELP: &str = "Which files stay in the page cache after the library has read them.\n\n\
+    always: all files, as without the library. When memory is short, the kernel decides what goes.\n\n\
+    popular: the files that are requested most often, as many as fit into three quarters of the memory. All processes \
+    that the command forks count together. Other files are treated as with never.\n\n\
+    never: none. Bytes that the library has read leave the page cache 0.1 s after they were sent, tried for a minute while \
+    clients have yet to acknowledge them, and at the end of the program. A block of 256 KiB of which something was cached \
+    before stays. Files that the program reads by itself stay, as does everything that is left to the kernel, and what the \
+    library has read for a process that is killed. The kernel's readahead is off for these files, which costs CPU time.";
 
 /// The arguments of `samum preload`.
 #[derive(Debug, Args)]
@@ -283,6 +292,15 @@ pub struct PreloadArgs {
     /// Write notable events to a file, or `-` for standard error
     #[arg(long, value_name = "FILE|-")]
     pub log: Option<OsString>,
+
+    /// Which files stay in the page cache after the library has read them [default: always]
+    #[arg(long, value_enum, long_help = PRELOAD_CACHE_HELP)]
+    pub cache: Option<Cache>,
+
+    /// Read at most this many bytes ahead of a client, at least 256k (k, m, g for KiB, MiB, GiB) [default: 1m, or 8m
+    /// where the kernel may read ahead, too]
+    #[arg(long, value_name = "BYTES", value_parser = preload::readahead)]
+    pub readahead: Option<u64>,
 
     /// Do not run the command; say whether the library will help it with the files of a directory, or of the working directory
     #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true, default_missing_value = ".")]
@@ -297,7 +315,8 @@ impl PreloadArgs {
     /// Converts the arguments.
     #[must_use]
     pub fn preload(self) -> Preload {
-        Preload { command: self.command, stats: self.stats, log: self.log }
+        let Self { stats, log, cache, readahead, check: _, command } = self;
+        Preload { command, stats, log, cache, readahead }
     }
 }
 

@@ -11,9 +11,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::ValueEnum as _;
 use config::errno::words;
+use config::value::{self, Cache};
 
-/// The command to run, and the reports that the library is to make.
+/// The command to run, the choices for the library, and the reports that it is to make.
 #[derive(Debug)]
 pub struct Preload {
     /// The command, and its arguments; not empty.
@@ -22,7 +24,29 @@ pub struct Preload {
     pub stats: Option<PathBuf>,
     /// `SAMUM_PRELOAD_LOG`.
     pub log: Option<OsString>,
+    /// `SAMUM_PRELOAD_CACHE`.
+    pub cache: Option<Cache>,
+    /// `SAMUM_PRELOAD_READAHEAD`, in bytes.
+    pub readahead: Option<u64>,
 }
+
+/// Reads the largest window of the library.
+///
+/// # Errors
+///
+/// A sentence for the user.
+pub fn readahead(text: &str) -> Result<u64, String> {
+    let bytes = value::readahead(text)?;
+    if bytes < WINDOW_MIN {
+        return Err(
+            "expected at least 256k, because the library reads whole blocks of 256 KiB".into()
+        );
+    }
+    Ok(bytes)
+}
+
+/// A block of the library's reads.
+const WINDOW_MIN: u64 = 256 * 1024;
 
 mod advice;
 
@@ -31,6 +55,8 @@ pub use advice::advise;
 const LIBRARY: &str = "libsamum_preload.so";
 /// The environment variable that names the library.
 const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
+/// The environment variable that turns the library off.
+const SWITCH_VARIABLE: &str = "SAMUM_PRELOAD";
 
 /// Replaces this process by the command.
 ///
@@ -39,6 +65,11 @@ const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
 /// The function returns only if it failed; the message says what to do.
 pub fn exec(preload: &Preload) -> Result<(), String> {
     let (program, arguments) = preload.command.split_first().ok_or("there is no command to run")?;
+    if let Some(choice) = vain(preload, env::var_os(SWITCH_VARIABLE).as_deref()) {
+        return Err(format!(
+            "{SWITCH_VARIABLE} turns the library off, so {choice} would do nothing: unset {SWITCH_VARIABLE}"
+        ));
+    }
     let library = library()?;
     let path = find(program)?;
     let name = path.display();
@@ -53,7 +84,21 @@ pub fn exec(preload: &Preload) -> Result<(), String> {
         Some(log) => _ = command.env("SAMUM_PRELOAD_LOG", absolute(Path::new(log))?),
         None => {}
     }
+    if let Some(cache) = preload.cache.and_then(|cache| cache.to_possible_value()) {
+        command.env("SAMUM_PRELOAD_CACHE", cache.get_name());
+    }
+    if let Some(bytes) = preload.readahead {
+        command.env("SAMUM_PRELOAD_READAHEAD", bytes.to_string());
+    }
     Err(format!("cannot run {name}: {}", command.exec()))
+}
+
+/// A choice that would have no effect, because the environment turns the library off.
+fn vain(preload: &Preload, switch: Option<&OsStr>) -> Option<&'static str> {
+    let is_off = switch.is_some_and(|value| value == "off" || value == "0");
+    let choices =
+        [(preload.cache.is_some(), "--cache"), (preload.readahead.is_some(), "--readahead")];
+    choices.into_iter().find_map(|(is_made, name)| (is_off && is_made).then_some(name))
 }
 
 /// Makes a path absolute, because a server may change its working directory.
@@ -246,6 +291,17 @@ mod tests {
             file.extend([0; 52]);
         }
         file
+    }
+
+    #[test]
+    fn a_window_has_a_block_at_least() {
+        assert_eq!(readahead("256k"), Ok(WINDOW_MIN));
+        assert_eq!(readahead("8m"), Ok(8 << 20));
+        for (text, advice) in
+            [("255k", "at least 256k"), ("0", "at least 256k"), ("4g", "at most"), ("x", "such as")]
+        {
+            assert!(readahead(text).unwrap_err().contains(advice), "{text}");
+        }
     }
 
     #[test]

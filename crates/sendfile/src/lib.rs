@@ -120,7 +120,6 @@ mod file;
 mod page_cache;
 mod payload;
 mod policy;
-mod popularity;
 mod shared;
 mod slice;
 mod source;

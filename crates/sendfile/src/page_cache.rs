@@ -4,13 +4,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::popularity::{Popularity, hash};
+use pace::popularity::{CounterLine, Popularity, Sums, hash};
 
 /// Knowledge of the page cache that the [`Disk`](crate::Disk)s of a process share: the popular files, the files used by
 /// streams that keep them, and the blocks that are being read and do not stay.
 #[derive(Debug)]
 pub struct PageCache {
-    popularity: Popularity,
+    counters: Box<[CounterLine]>,
+    sums: Sums,
+    /// The bytes of files that it has room for.
+    capacity: u64,
     /// By the hash of a block: the number of dropping reads in flight in the low half, and of those
     /// that have ended in the high half.
     drops: [AtomicU64; SLOTS],
@@ -58,7 +61,9 @@ impl PageCache {
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
-            popularity: Popularity::new(bytes),
+            counters: (0..Popularity::lines(bytes)).map(|_| CounterLine::default()).collect(),
+            sums: Sums::default(),
+            capacity: bytes,
             drops: [const { AtomicU64::new(0) }; SLOTS],
             leaving: AtomicU64::new(0),
             leaving_max: bytes / LEAVING_SHARE,
@@ -69,7 +74,7 @@ impl PageCache {
     /// Counts a request for bytes of a file, and returns whether they are popular: popular bytes fit into the page
     /// cache together.
     pub(crate) fn request(&self, inode: Inode, offset: u64, bytes: u64) -> bool {
-        self.popularity.request(inode.0.wrapping_add(offset / PIECE_BYTES), bytes)
+        Popularity::new(&self.counters, &self.sums, self.capacity).request(inode.0, offset, bytes)
     }
 
     /// A dropping read of a block begins.
@@ -202,9 +207,6 @@ const SLOTS: usize = 1024;
 const LEAVING_SHARE: u64 = 24;
 /// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.
 const IN_FLIGHT: u64 = u32::MAX as u64;
-/// Requests for a file are counted by the position where they begin: a player asks for one piece after the other, which
-/// is no sign of popularity. Few pieces are smaller than this.
-const PIECE_BYTES: u64 = 256 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ fn state() -> Box<LockedState> {
 }
 
 fn want(offset: u64) -> Want {
-    Want { file: FILE, offset, count: 64 * BLOCK }
+    Want { file: FILE, offset, count: 64 * BLOCK, is_absent: true, stays: true }
 }
 
 fn defer(state: &mut LockedState, socket: c_int, want: Want) -> Verdict {
@@ -92,7 +92,7 @@ fn a_stream_reads_ahead_farther_and_farther_and_not_for_ever() {
 #[test]
 fn a_small_range_is_all_that_is_read() {
     let mut state = state();
-    assert_deferred(defer(&mut state, 10, Want { file: FILE, offset: 10 * BLOCK, count: 100 }));
+    assert_deferred(defer(&mut state, 10, Want { count: 100, ..want(10 * BLOCK) }));
     let job = state.take_pending().unwrap();
     assert_eq!(state.begin_chunk(job, 0).len, 100);
     assert_eq!(step(&mut state, job, None), [10]);
@@ -299,6 +299,8 @@ fn read_blocks(state: &mut LockedState, dev: u64, took_us: u64) {
         offset: 0,
         len: BLOCK,
         began_us: 0,
+        begins_absent: false,
+        stays: true,
     };
     for read in 0..500_000 / took_us {
         let began = Duration::from_micros(read * took_us);
@@ -320,7 +322,7 @@ fn the_kernel_reads_ahead_on_disks_that_are_fast() {
 fn reach(state: &mut LockedState, count: u64) -> u64 {
     // Each job has its own file, so that it joins no other.
     let file = FileId { dev: 1, ino: count };
-    assert_deferred(defer(state, 10, Want { file, offset: 0, count }));
+    assert_deferred(defer(state, 10, Want { file, count, ..want(0) }));
     state.jobs.iter().find(|job| job.file == file).unwrap().end
 }
 
@@ -548,4 +550,85 @@ fn jobs_that_go_on_pause_on_a_disk_with_slices_and_first_reads_do_not() {
     state.note_time(ends);
     state.end_watch();
     assert_eq!((state.take_pending(), state.lacks_watcher()), (Some(one), false));
+}
+
+/// Lets a stream go on until its window is as large as it gets; returns the window.
+fn largest_window(state: &mut LockedState) -> u64 {
+    let mut at = 0;
+    for _ in 0..12 {
+        assert_deferred(defer(state, 10, want(at)));
+        let job = state.take_pending().unwrap_or(0);
+        while !state.has_ended(job) {
+            step(state, job, None);
+        }
+        at = state.jobs[job].at;
+        state.free(job);
+    }
+    state.ends[slot(page(FILE, at), ENDS_MAX)].window
+}
+
+#[test]
+fn a_window_that_is_set_takes_the_place_of_the_largest() {
+    for (set, expected) in [
+        (None, WINDOW_MAX),
+        (Some(BLOCK), BLOCK),
+        (Some(2 * BLOCK), 2 * BLOCK),
+        (Some(16 * BLOCK), 16 * BLOCK),
+    ] {
+        let mut state = state();
+        state.window_set = set;
+        assert_eq!(largest_window(&mut state), expected, "{set:?}");
+    }
+}
+
+#[test]
+fn a_step_knows_whether_its_bytes_stay_and_whether_it_begins_with_an_absent_one() {
+    let mut state = state();
+    let leaves = Want { stays: false, ..want(0) };
+    assert_deferred(defer(&mut state, 10, leaves));
+    let job = state.take_pending().unwrap();
+    let chunk = state.begin_chunk(job, 0);
+    assert!(chunk.begins_absent && !chunk.stays);
+    state.advance(job, chunk, chunk.len, None);
+    let next = state.begin_chunk(job, 0);
+    assert!(!next.begins_absent && !next.stays, "only the first was looked for");
+    state.advance(job, next, next.len, None);
+    // Another socket wants the same bytes to stay.
+    assert_deferred(defer(&mut state, 11, Want { stays: true, ..want(2 * BLOCK) }));
+    assert!(state.begin_chunk(job, 0).stays);
+}
+
+#[test]
+fn a_reader_wakes_for_a_discard_and_earlier_for_an_earlier_one() {
+    let mut state = state();
+    state.note_time(1000);
+    assert!(!state.lacks_watcher());
+    state.note_brought(FILE, 0..4 * BLOCK, || Some(100));
+    assert_eq!(state.table.flags(100), OURS);
+    let first = state.watch().unwrap();
+    assert!(!state.lacks_watcher() && state.watch().is_none(), "one wakes");
+    state.note_time(first);
+    state.end_watch();
+    while state.discard().is_some() {
+        state.trails.has_discarded();
+    }
+    let later = state.watch().unwrap();
+    assert!(later > first && !state.lacks_watcher());
+    state.trails.passed(10, FILE, &(0..4 * BLOCK), first);
+    assert!(state.lacks_watcher(), "the one that wakes comes too late");
+    assert!(state.watch().unwrap() < later);
+}
+
+#[test]
+fn a_child_and_a_lock_of_the_file_end_trails_and_no_trail_begins_at_a_locked_file() {
+    let mut state = state();
+    state.note_brought(FILE, 0..BLOCK, || Some(100));
+    assert_eq!((state.end_trail(|file| file == FILE), state.table.flags(100)), (Some(100), 0));
+    state.lock_file(5, FILE);
+    state.note_brought(FILE, 0..BLOCK, || unreachable!("it is locked"));
+    let other = FileId { dev: 1, ino: 3 };
+    state.note_brought(other, 0..BLOCK, || Some(101));
+    let closed = core::cell::Cell::new(0);
+    state.begin_anew(|fd| closed.set(fd));
+    assert_eq!((closed.get(), state.table.flags(101)), (101, 0));
 }

@@ -257,15 +257,39 @@ fn what_the_preload_library_will_help_is_told_without_running_the_command() {
 fn a_command_runs_with_the_library_and_its_report_options() {
     let tree = Tree::new().file("lib.so", "");
     let library = text(&tree.path().join("lib.so")).to_owned();
-    let mut samum = Command::new(SAMUM);
-    samum.current_dir(tree.path()).env("SAMUM_PRELOAD_LIB", "lib.so").env("LD_PRELOAD", "");
-    samum.args(["preload", "--stats", "st", "--log", "-", "--", "sh", "-c"]);
+    let command = || {
+        let mut samum = Command::new(SAMUM);
+        samum.current_dir(tree.path()).env("SAMUM_PRELOAD_LIB", "lib.so").env("LD_PRELOAD", "");
+        samum.arg("preload");
+        samum
+    };
+    let mut samum = command();
+    samum.args(["--stats", "st", "--log", "-", "--", "sh", "-c"]);
     samum
         .arg("echo $LD_PRELOAD $SAMUM_PRELOAD_STATS $SAMUM_PRELOAD_LOG $1; exit 7")
         .args(["sh", "--log"]);
     let (code, stdout, _) = outcome(&mut samum);
     let stats = text(&tree.path().join("st")).to_owned();
     assert_eq!((code, stdout), (Some(7), format!("{library} {stats} - --log\n")));
+    // The flags come before the environment.
+    let mut samum = command();
+    samum.args(["--cache", "never", "--readahead", "2m", "--", "sh", "-c"]);
+    samum.arg("echo $SAMUM_PRELOAD_CACHE $SAMUM_PRELOAD_READAHEAD");
+    let (_, stdout, _) = outcome(samum.env("SAMUM_PRELOAD_CACHE", "popular"));
+    assert_eq!(stdout, "never 2097152\n");
+    for (arguments, exit, advice) in [
+        (["--cache", "sometimes"], 2, "[possible values: always, never, popular]"),
+        (["--readahead", "100k"], 2, "at least 256k"),
+        (["--readahead", "4g"], 2, "at most 4294967295"),
+        (["--readahead", "much"], 2, "such as 65536, 64k or 1m"),
+        (["--readahead", "2m"], 1, "so --readahead would do nothing: unset SAMUM_PRELOAD"),
+        (["--cache", "never"], 1, "so --cache would do nothing: unset SAMUM_PRELOAD"),
+    ] {
+        let mut samum = command();
+        samum.args(arguments).args(["--", "true"]).env("SAMUM_PRELOAD", "off");
+        let (code, _, stderr) = outcome(&mut samum);
+        assert!(code == Some(exit) && stderr.contains(advice), "{arguments:?}: {stderr}");
+    }
 }
 
 /// The header of a program that needs no loader: for this machine, or for 32 bits.

@@ -1,4 +1,9 @@
+extern crate std;
+
+use std::boxed::Box;
 use std::collections::{BTreeMap, HashMap};
+use std::println;
+use std::vec::Vec;
 
 use testkit::Random;
 
@@ -9,17 +14,22 @@ const MIB: u64 = 1024 * KIB;
 /// Names of files that are requested once are greater.
 const CRAWLED: u64 = 1 << 40;
 
-fn cutoff(popularity: &Popularity) -> usize {
+fn sketch(capacity: u64) -> Popularity<'static> {
+    let lines: Vec<_> = (0..Popularity::lines(capacity)).map(|_| CounterLine::default()).collect();
+    Popularity::new(lines.leak(), Box::leak(Box::<Sums>::default()), capacity)
+}
+
+fn cutoff(popularity: &Popularity<'_>) -> usize {
     popularity.set_cutoff();
-    popularity.cutoff.load(Relaxed)
+    popularity.sums.cutoff.load(Relaxed)
 }
 
 #[test]
 fn while_everything_fits_everything_is_popular() {
-    let popularity = Popularity::new(64 * MIB);
+    let popularity = sketch(64 * MIB);
     for round in 0..30 {
         for key in 0..64 {
-            assert!(popularity.request(key, MIB), "round {round}, file {key}");
+            assert!(popularity.request_key(key, MIB), "round {round}, file {key}");
         }
     }
     assert_eq!(cutoff(&popularity), 0);
@@ -40,13 +50,13 @@ fn the_files_above_the_cutoff_fit_together_and_with_those_at_it_do_not() {
         (&[(1, 1, 10), (1, 5, 10), (8, 7, 9)], 7),
     ];
     for (kinds, expected) in cases {
-        let popularity = Popularity::new(64 * MIB);
+        let popularity = sketch(64 * MIB);
         let mut key = 0;
         for (mib, requests, files) in kinds {
             for _ in 0..*files {
                 key += 1;
                 for _ in 0..*requests {
-                    popularity.request(key, mib * MIB);
+                    popularity.request_key(key, mib * MIB);
                 }
             }
         }
@@ -57,12 +67,12 @@ fn the_files_above_the_cutoff_fit_together_and_with_those_at_it_do_not() {
 
 #[test]
 fn a_request_for_a_good_part_of_the_memory_is_neither_popular_nor_counted() {
-    let popularity = Popularity::new(64 * MIB);
+    let popularity = sketch(64 * MIB);
     for _ in 0..100 {
-        assert!(!popularity.request(1, 8 * MIB + 1));
-        assert!(popularity.request(2, 8 * MIB));
+        assert!(!popularity.request_key(1, 8 * MIB + 1));
+        assert!(popularity.request_key(2, 8 * MIB));
     }
-    assert!(popularity.bytes_by_count[COUNT_MAX].load(Relaxed) <= 8 * MIB);
+    assert!(popularity.sums.bytes_by_count[COUNT_MAX].load(Relaxed) <= 8 * MIB);
 }
 
 /// No count is less than the truth, and few are more.
@@ -70,7 +80,7 @@ fn a_request_for_a_good_part_of_the_memory_is_neither_popular_nor_counted() {
 fn counts_are_near_the_truth() {
     let (mut wrong, mut all) = (0, 0);
     for seed in 0..20 {
-        let popularity = Popularity::new(256 * MIB);
+        let popularity = sketch(256 * MIB);
         let mut random = Random::new(seed);
         let mut truth: HashMap<u64, usize> = HashMap::new();
         for _ in 0..8000 {
@@ -89,7 +99,7 @@ fn counts_are_near_the_truth() {
 
 #[test]
 fn halving_halves_every_count_and_keeps_the_bytes_by_count_with_them() {
-    let popularity = Popularity::new(256 * MIB);
+    let popularity = sketch(256 * MIB);
     for key in 0..70 {
         for _ in 0..key {
             popularity.count(hash(key), 1);
@@ -103,36 +113,36 @@ fn halving_halves_every_count_and_keeps_the_bytes_by_count_with_them() {
         assert_eq!(count, key.min(COUNT_MAX) / 2 + 1, "{key}");
     }
     for (count, bytes) in bytes.into_iter().enumerate().skip(1) {
-        assert_eq!(popularity.bytes_by_count[count].load(Relaxed), bytes, "{count}");
+        assert_eq!(popularity.sums.bytes_by_count[count].load(Relaxed), bytes, "{count}");
     }
 }
 
 #[test]
 fn what_was_popular_is_forgotten() {
-    let popularity = Popularity::new(64 * MIB);
+    let popularity = sketch(64 * MIB);
     let ask = |keys: core::ops::Range<u64>| {
         (0..200_000 / 100).fold(0, |all, _| {
-            all + keys.clone().filter(|key| popularity.request(*key, MIB)).count()
+            all + keys.clone().filter(|key| popularity.request_key(*key, MIB)).count()
         })
     };
     // Twice as much as fits; the second half displaces the first.
     ask(0..50);
-    assert!(popularity.request(1, MIB));
+    assert!(popularity.request_key(1, MIB));
     ask(100..150);
-    assert!(popularity.request(101, MIB));
+    assert!(popularity.request_key(101, MIB));
     assert!(cutoff(&popularity) < CUTOFF_MAX, "counts are halved early");
 }
 
 #[test]
 fn counts_stay_bounded_while_threads_count_and_halve() {
-    let popularity = Popularity::new(64 * MIB);
+    let popularity = sketch(64 * MIB);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let popularity = &popularity;
             scope.spawn(move || {
                 let mut random = Random::new(thread);
                 for _ in 0..100_000 {
-                    popularity.request(random.below(100), MIB);
+                    popularity.request_key(random.below(100), MIB);
                 }
             });
         }
@@ -143,12 +153,12 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
     }
     // Two requests counted as one leave the sum too great, by an amount that depends on the timing of the
     // threads. Halving the counts removes it, and removes much more than that.
-    popularity.bytes_by_count[COUNT_MAX].fetch_add(1000 * MIB, Relaxed);
+    popularity.sums.bytes_by_count[COUNT_MAX].fetch_add(1000 * MIB, Relaxed);
     let mut random = Random::new(4);
     for _ in 0..200_000 {
-        popularity.request(random.below(100), MIB);
+        popularity.request_key(random.below(100), MIB);
     }
-    let bytes: u64 = popularity.bytes_by_count.iter().map(|bytes| bytes.load(Relaxed)).sum();
+    let bytes: u64 = popularity.sums.bytes_by_count.iter().map(|bytes| bytes.load(Relaxed)).sum();
     assert!((90 * MIB..=110 * MIB).contains(&bytes), "{bytes} of 100 files");
 }
 
@@ -247,7 +257,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
     }
     let size = |name: u64| (64 * KIB) << (hash(name) % 5);
     [true, false].map(|has_sketch| {
-        let popularity = Popularity::new(capacity * 7 / 8);
+        let popularity = sketch(capacity * 7 / 8);
         let (mut cache, mut random) = (Kernel::new(capacity), Random::new(7));
         let (mut read, mut all) = (0, 0);
         for request in 0..300_000 {
@@ -259,7 +269,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
                 let rank = sums.partition_point(|sum| *sum < at) as u64;
                 (rank + request / load.drift * (load.files / 20)) % load.files
             };
-            let keep = !has_sketch || popularity.request(name, size(name));
+            let keep = !has_sketch || popularity.request_key(name, size(name));
             let is_cached = cache.read(name, size(name), keep);
             if name < CRAWLED && request > 100_000 {
                 all += size(name);
@@ -270,7 +280,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
     })
 }
 
-/// The simulation by which the rule was chosen. `cargo test -p samum-sendfile popular -- --nocapture` prints
+/// The simulation by which the rule was chosen. `cargo test -p samum-pace popular -- --nocapture` prints
 /// its table.
 #[test]
 #[expect(clippy::print_stdout, reason = "a table to choose by")]
@@ -291,5 +301,26 @@ fn less_is_read_than_with_the_kernels_reclaim_alone() {
         let [with, without] = misses(load, 256 * MIB);
         println!("{files:6} {crawled:3} % {drift:20}: {with:.3} {without:.3}");
         assert!(with < most * without, "{files} {crawled} {drift}: {with} instead of {without}");
+    }
+}
+
+/// A player asks for one piece after the other.
+#[test]
+fn requests_are_counted_by_the_position_where_they_begin() {
+    let popularity = sketch(64 * MIB);
+    (0..100).for_each(|other| _ = popularity.request(1000 + other, 0, MIB));
+    assert_eq!(cutoff(&popularity), 1);
+    let is_popular = |at: u64| popularity.request(1, at * PIECE_BYTES, MIB);
+    assert!(!(0..40).any(is_popular));
+    assert!(is_popular(0), "the second request for the same piece");
+}
+
+#[test]
+fn a_sketch_has_a_counter_for_each_16_kib_between_a_least_and_a_most() {
+    for (capacity, bytes) in
+        [(0, 16 * KIB), (256 * MIB, 16 * KIB), (300 * MIB, 32 * KIB), (u64::MAX, MIB)]
+    {
+        let lines = Popularity::lines(capacity);
+        assert_eq!((lines * size_of::<CounterLine>()) as u64, bytes, "{capacity}");
     }
 }

@@ -8,7 +8,7 @@
 //! sums: the files that were requested more often than the cutoff fit into the page cache together, and together with
 //! the files at the cutoff they do not. While all files fit, the cutoff is 0, and every file is popular.
 //!
-//! The workers of a process share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
+//! The workers of a server share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
 //! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
 //! relaxed: two requests at the same time may be counted as one, which an estimate can bear.
 //!
@@ -23,24 +23,43 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A sketch of the requests for files, shared by the workers of a process.
-#[derive(Debug)]
-pub(crate) struct Popularity {
-    lines: Box<[CounterLine]>,
-    /// The bytes of the files by their counts; files that were not requested are unknown.
-    bytes_by_count: [AtomicU64; COUNT_MAX + 1],
+/// A sketch of the requests for files, in memory of the caller. Threads, and processes that share the memory, may count
+/// at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Popularity<'a> {
+    lines: &'a [CounterLine],
+    sums: &'a Sums,
     /// The bytes of files that fit into the page cache.
     capacity: u64,
+}
+
+/// The sums of a sketch. Zeros, as in new memory of the kernel, are those of an empty sketch.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Sums {
+    /// The bytes of the files by their counts; files that were not requested are unknown.
+    bytes_by_count: [AtomicU64; COUNT_MAX + 1],
     /// Requests counted, of which half are forgotten when the counts are halved.
     requests: AtomicUsize,
     /// The greatest count of files that are not popular.
     cutoff: AtomicUsize,
 }
 
-/// The counters that a key may have: a cache line, a quarter of which belongs to each row.
+/// The counters that a key may have: a cache line, a quarter of which belongs to each row. Zeros are those of an empty
+/// sketch.
 #[derive(Debug)]
-#[repr(align(64))]
-struct CounterLine([AtomicU8; ROWS * COUNTERS_PER_ROW]);
+#[repr(C, align(64))]
+pub struct CounterLine([AtomicU8; ROWS * COUNTERS_PER_ROW]);
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            bytes_by_count: [const { AtomicU64::new(0) }; COUNT_MAX + 1],
+            requests: AtomicUsize::new(0),
+            cutoff: AtomicUsize::new(0),
+        }
+    }
+}
 
 impl Default for CounterLine {
     fn default() -> Self {
@@ -48,39 +67,56 @@ impl Default for CounterLine {
     }
 }
 
-impl Popularity {
-    /// An empty sketch for a page cache that has room for `capacity` bytes of files.
-    pub(crate) fn new(capacity: u64) -> Self {
-        let counters = (capacity / BYTES_PER_COUNTER).clamp(COUNTERS_MIN, COUNTERS_MAX);
-        let counters = usize::try_from(counters.next_power_of_two()).expect("a few");
-        Self {
-            lines: (0..counters / size_of::<CounterLine>())
-                .map(|_| CounterLine::default())
-                .collect(),
-            bytes_by_count: [const { AtomicU64::new(0) }; COUNT_MAX + 1],
-            capacity,
-            requests: AtomicUsize::new(0),
-            cutoff: AtomicUsize::new(0),
-        }
+impl<'a> Popularity<'a> {
+    /// The number of [`CounterLine`]s of a sketch for a page cache that has room for `capacity` bytes of files.
+    #[must_use]
+    pub const fn lines(capacity: u64) -> usize {
+        let wanted = capacity / BYTES_PER_COUNTER;
+        let counters = if wanted < COUNTERS_MIN {
+            COUNTERS_MIN
+        } else if wanted > COUNTERS_MAX {
+            COUNTERS_MAX
+        } else {
+            wanted.next_power_of_two()
+        };
+        low(counters) / size_of::<CounterLine>()
+    }
+
+    /// The sketch in this memory, for a page cache that has room for `capacity` bytes of files.
+    ///
+    /// # Panics
+    ///
+    /// The number of lines is not a power of two, as [`lines`](Self::lines) returns.
+    #[must_use]
+    pub fn new(lines: &'a [CounterLine], sums: &'a Sums, capacity: u64) -> Self {
+        assert!(lines.len().is_power_of_two());
+        Self { lines, sums, capacity }
+    }
+
+    /// Counts a request for `bytes` of a file from `offset` on, and returns whether they are popular. `file` is a
+    /// number by which the caller tells files apart.
+    #[must_use]
+    pub fn request(&self, file: u64, offset: u64, bytes: u64) -> bool {
+        self.request_key(file.wrapping_add(offset / PIECE_BYTES), bytes)
     }
 
     /// Counts a request for these bytes, and returns whether they are popular. A request for more than an eighth of
     /// the capacity is not counted, because no cutoff would be right for the other files of that count.
-    pub(crate) fn request(&self, key: u64, bytes: u64) -> bool {
+    fn request_key(&self, key: u64, bytes: u64) -> bool {
         if bytes > self.capacity / SHARE {
             return false;
         }
         let count = self.count(hash(key), bytes);
-        let requests = self.requests.fetch_add(1, Relaxed) + 1;
+        let requests = self.sums.requests.fetch_add(1, Relaxed) + 1;
         if requests.is_multiple_of(REQUESTS_PER_CUTOFF) {
             self.set_cutoff();
         }
         // The worker that counts the last request of a period halves the counts.
         if requests == self.lines.len() * size_of::<CounterLine>() * REQUESTS_PER_COUNTER {
-            self.requests.fetch_sub(requests / 2, Relaxed);
+            self.sums.requests.fetch_sub(requests / 2, Relaxed);
             self.halve();
         }
-        count > self.cutoff.load(Relaxed)
+        count > self.sums.cutoff.load(Relaxed)
     }
 
     /// Counts one more request of a key, and returns how many there were.
@@ -102,9 +138,9 @@ impl Popularity {
         }
         if before > 0 {
             let less = |sum: u64| Some(sum.saturating_sub(bytes));
-            let _ = self.bytes_by_count[before].fetch_update(Relaxed, Relaxed, less);
+            let _ = self.sums.bytes_by_count[before].fetch_update(Relaxed, Relaxed, less);
         }
-        self.bytes_by_count[before + 1].fetch_add(bytes, Relaxed);
+        self.sums.bytes_by_count[before + 1].fetch_add(bytes, Relaxed);
         before + 1
     }
 
@@ -113,14 +149,14 @@ impl Popularity {
         let mut room = Some(self.capacity);
         let mut cutoff = COUNT_MAX;
         while cutoff > 0 {
-            let bytes = self.bytes_by_count[cutoff].load(Relaxed);
+            let bytes = self.sums.bytes_by_count[cutoff].load(Relaxed);
             room = room.and_then(|room| room.checked_sub(bytes));
             if room.is_none() {
                 break;
             }
             cutoff -= 1;
         }
-        self.cutoff.store(cutoff, Relaxed);
+        self.sums.cutoff.store(cutoff, Relaxed);
         if cutoff > CUTOFF_MAX {
             self.halve();
         }
@@ -133,17 +169,18 @@ impl Popularity {
             counter.store(counter.load(Relaxed) / 2, Relaxed);
         }
         for count in 1..=COUNT_MAX {
-            let bytes = self.bytes_by_count[count].swap(0, Relaxed);
+            let bytes = self.sums.bytes_by_count[count].swap(0, Relaxed);
             if count > 1 {
-                self.bytes_by_count[count / 2].fetch_add(bytes, Relaxed);
+                self.sums.bytes_by_count[count / 2].fetch_add(bytes, Relaxed);
             }
         }
-        self.cutoff.store(self.cutoff.load(Relaxed) / 2, Relaxed);
+        self.sums.cutoff.store(self.sums.cutoff.load(Relaxed) / 2, Relaxed);
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub(crate) const fn hash(key: u64) -> u64 {
+/// Mixes the bits of a number: SplitMix64 (Steele, Lea, Flood 2014).
+#[must_use]
+pub const fn hash(key: u64) -> u64 {
     let mut bits = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -180,6 +217,9 @@ const REQUESTS_PER_COUNTER: usize = 2;
 const REQUESTS_PER_CUTOFF: usize = 64;
 /// The fraction of the page cache that a request may be for.
 const SHARE: u64 = 8;
+/// Requests for a file are counted by the position where they begin: a player asks for one piece after the other, which
+/// is no sign of popularity. Few pieces are smaller than this.
+const PIECE_BYTES: u64 = 256 * 1024;
 
 #[cfg(test)]
 mod tests;
