@@ -107,7 +107,9 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
-        (State::Authorize(arrived), Event::Admitted(Ok(()))) => go_on(ground, arrived),
+        (State::Authorize(arrived), Event::Admitted(Ok(()))) => {
+            continue_authorized(ground, arrived)
+        }
         (State::Authorize(_), Event::Admitted(Err(denial))) => {
             refuse(ground, None, Outcome::Denied(Box::new(denial)))
         }
@@ -149,7 +151,10 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
 }
 
 /// Continues a request that the authorizer has let pass.
-fn go_on<'a>(ground: Ground<'a>, Arrived { asked, path, way }: Arrived<'a>) -> Next<'a> {
+fn continue_authorized<'a>(
+    ground: Ground<'a>,
+    Arrived { asked, path, way }: Arrived<'a>,
+) -> Next<'a> {
     match way {
         Way::Asked(held) => Next::Recall(Arrived { asked, path, way: Way::Asked(held) }),
         Way::Handed(handed) => begin(ground, asked, path, Some(*handed)),
