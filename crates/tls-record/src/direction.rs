@@ -53,9 +53,14 @@ impl<A: Aead> Direction<A> {
         &self.keys
     }
 
-    /// Drops the cipher, and keeps the keys.
-    pub(crate) fn rest(&mut self) {
-        self.aead = None;
+    /// Takes the context of the cipher out, and keeps the keys.
+    pub(crate) const fn rest(&mut self) -> Option<A> {
+        self.aead.take()
+    }
+
+    /// Goes on with a context that [`rest`](Self::rest) has taken out. The keys are the same as then.
+    pub(crate) fn wake(&mut self, aead: Option<A>) {
+        self.aead = aead;
     }
 
     /// Goes on with the keys that follow.
