@@ -11,11 +11,11 @@
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
 //! elsewhere. The kernel is asked directly for names that it has in memory. Where directories are watched, it is also
-//! asked for data. Both are done for at most 64 paths in a worker turn. An open for reading may still sleep: until a
-//! program permits the open (fanotify), or until an access control list has been read. After a direct call that slept,
-//! all requests go through the ring for one minute. After requests for several files of a directory, a helper searches
-//! the names of the directory for precompressed files. If there are no such files, loads look for no siblings until an
-//! event reports one.
+//! asked for data. Both are done for at most 64 paths in a worker turn. If it says that nothing has a name, no load
+//! begins. An open for reading may still sleep: until a program permits the open (fanotify), or until an access control
+//! list has been read. After a direct call that slept, all requests go through the ring for one minute. After requests
+//! for several files of a directory, a helper searches the names of the directory for precompressed files. If there are
+//! no such files, loads look for no siblings until an event reports one.
 //!
 //! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at again,
 //! so a change between the first look and the watch is not missed. A change of a file evicts its entry, its siblings,
@@ -86,7 +86,7 @@ use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use config::Tags;
 use copies::Copier;
-use errors::{Refusal, missing};
+use errors::{Refusal, is_of_link, missing};
 use hashing::Hashes;
 use layouts::Layouts;
 use library::Library;
@@ -259,7 +259,8 @@ impl Content {
             let refreshing = self.loader.is_loading(tree, path);
             if age < max || (refreshing && age < STALE_MAX) {
                 if !refreshing && let Some(device) = self.admits(shell, tree, path) {
-                    self.begin(shell, tree, path, device, Some(Rc::clone(&resource)), None);
+                    let previous = Some(Rc::clone(&resource));
+                    self.begin(shell, tree, path, device, previous, None, None);
                 }
                 return Found::Now(Answer::Resource(resource));
             }
@@ -292,8 +293,20 @@ impl Content {
                 Reason::Disk
             }));
         };
+        let of = &self.trees[tree.index()];
+        let found = match self.loader.glance(shell, of, path) {
+            Some(Err(error)) if Refusal::of(&error) == Refusal::Missing && !is_of_link(&error) => {
+                let reason = missing(&error, &of.rules.symlinks);
+                if previous.is_some() {
+                    self.library.evict(tree, path);
+                }
+                return Found::Now(Answer::Error(Status::NotFound, reason));
+            }
+            Some(found) => found.ok(),
+            None => None,
+        };
         let waiting = self.answers.len();
-        self.begin(shell, tree, path, device, previous, ticket);
+        self.begin(shell, tree, path, device, previous, ticket, found);
         // If the kernel had everything in memory, the load has ended. No other load has ended, because this load has
         // freed no slot.
         if self.answers.back().is_some_and(|(answered, _)| Some(*answered) == ticket)
@@ -350,11 +363,14 @@ impl Content {
         device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
+        found: Option<Fd>,
     ) {
         let now = shell.cx.now;
-        let load = self.loader.insert(tree, path, device, previous, ticket, now);
+        let load = self.loader.insert(tree, path, device, previous, ticket, found, now);
         if self.loader.queue.enter(device, load, now) {
             self.look(shell, load);
+        } else {
+            self.loader.load_mut(load).forget_found();
         }
         self.schedule(shell);
     }
@@ -814,7 +830,7 @@ impl Content {
                 shell.complain_of_files(self.library.open_files.max());
                 Reason::Crowded
             } else {
-                shell.cx.stats.disk_timeouts += tickets.len() as u64;
+                shell.cx.stats.disk_timeouts.add(tickets.len() as u64);
                 Reason::Disk
             };
             self.answer(&mut tickets, &unavailable(reason));

@@ -88,6 +88,8 @@ pub(super) struct Load<F> {
     link_error: Option<io::Error>,
     /// The number of open files that are reserved for the load; 0 until they are.
     reserved: usize,
+    /// The file, if it was opened as for [`Step::Finding`] just before the load began.
+    found: Option<F>,
     step: Step<F>,
 }
 
@@ -299,6 +301,7 @@ impl<F: Clone> Load<F> {
         path: Path,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
+        found: Option<F>,
     ) -> Self {
         Self {
             tree,
@@ -313,6 +316,7 @@ impl<F: Clone> Load<F> {
             index: 0,
             link_error: None,
             reserved: 0,
+            found,
             step: Step::Queued,
         }
     }
@@ -337,8 +341,21 @@ impl<F: Clone> Load<F> {
         self.looks += 1;
         (self.is_html, self.is_directory, self.index) = (false, false, 0);
         self.link_error = None;
+        if let Some(file) = self.found.take() {
+            return self.examine(look, file, tools);
+        }
         let step = self.find(look, tools);
         self.wait(step)
+    }
+
+    /// Returns whether the file was opened before the load has begun.
+    pub(super) const fn has_found(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Closes a file that was opened before: the load waits for a slot, and has nothing open.
+    pub(super) fn forget_found(&mut self) {
+        self.found = None;
     }
 
     /// Waits until a directory on the way is watched.
@@ -382,10 +399,7 @@ impl<F: Clone> Load<F> {
         tools: &mut Tools<'_, F>,
     ) -> Next<F> {
         match (core::mem::replace(&mut self.step, Step::Done), reply) {
-            (Step::Finding { look }, Reply::Opened(file)) => {
-                tools.asks.push_back((0, Ask::Stat(file.clone())));
-                self.wait(Step::Examining { look, file })
-            }
+            (Step::Finding { look }, Reply::Opened(file)) => self.examine(look, file, tools),
             (Step::Finding { mut look }, Reply::Failed(error))
                 if is_link(&error)
                     && look.way != Coverage::Linked
@@ -446,6 +460,11 @@ impl<F: Clone> Load<F> {
     fn wait(&mut self, step: Step<F>) -> Next<F> {
         self.step = step;
         Next::Replies
+    }
+
+    fn examine(&mut self, look: Look<F>, file: F, tools: &mut Tools<'_, F>) -> Next<F> {
+        tools.asks.push_back((0, Ask::Stat(file.clone())));
+        self.wait(Step::Examining { look, file })
     }
 
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
@@ -815,6 +834,11 @@ impl<F> Reply<F> {
 /// The coding of a part; the file itself has none.
 pub(super) fn coding_of(part: usize) -> Option<Coding> {
     part.checked_sub(1).map(|at| Coding::PREFERENCE[at])
+}
+
+/// The way in which the first step of a load opens its path.
+pub(super) const fn first_step() -> OpenHow {
+    FIND.without_symlinks()
 }
 
 /// Finds a file beneath the root without opening it for reading.

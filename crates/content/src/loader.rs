@@ -2,6 +2,7 @@
 //!
 //! [`Load`] makes the decisions. The loader turns its requests into operations, and completions into replies.
 
+use core::ffi::CStr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
@@ -17,9 +18,9 @@ use ring::{
 
 use super::devices::Devices;
 use super::in_memory::{BYTES_MAX_OF_MEMORY, InMemory};
-use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Reply, Tools};
+use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Reply, Tools, first_step};
 use super::load_queue::LoadQueue;
-use super::path::{Path, below};
+use super::path::{Path, below, is_directory};
 use super::resource::Resource;
 use super::tree::Tree;
 use crate::tree::TreeId;
@@ -67,6 +68,8 @@ pub(super) struct Loader {
     /// The requests of the current step; empty between calls.
     asks: VecDeque<(usize, Ask<Fd>)>,
     at_once: AtOnce,
+    /// The memory of the last name that was looked for before a load.
+    name: Vec<u8>,
 }
 
 /// The loads of one tree.
@@ -205,6 +208,7 @@ impl Loader {
             asks: VecDeque::new(),
             // Descriptors of these looks are closed later, when their slots belong to other loads.
             at_once: AtOnce::new(AT_ONCE_MAX.min(slots / 4)),
+            name: Vec::new(),
         })
     }
 
@@ -262,7 +266,29 @@ impl Loader {
         Some(key)
     }
 
-    /// Adds a load, which does not begin yet.
+    /// Looks for a path as the first step of its load would, if that would look for one name, and the kernel has the answer
+    /// in memory. Scanners ask for many names that nothing has, and these need no load.
+    pub(super) fn glance(
+        &mut self,
+        shell: &Shell,
+        tree: &Tree,
+        path: &[u8],
+    ) -> Option<io::Result<Fd>> {
+        if is_directory(path)
+            || tree.rules.clean_urls
+            || !self.at_once.take(shell.cx.now, shell.ring.unclosed())
+        {
+            return None;
+        }
+        self.name.clear();
+        self.name.extend_from_slice(path);
+        self.name.push(0);
+        let name = CStr::from_bytes_with_nul(&self.name).expect("no path has a NUL");
+        let ring = &shell.ring;
+        self.at_once.call(ring, || ring.open_cached(tree.root(), name, first_step()))
+    }
+
+    /// Adds a load, which does not begin yet. `found` is the file, if a [`glance`](Self::glance) has found it.
     pub(super) fn insert(
         &mut self,
         tree: TreeId,
@@ -270,10 +296,11 @@ impl Loader {
         device: Device,
         previous: Option<Rc<Resource>>,
         ticket: Option<Ticket>,
+        found: Option<Fd>,
         begun: Time,
     ) -> Key {
         let path = Path::from(path);
-        let load = Load::new(tree, Rc::clone(&path), previous, ticket);
+        let load = Load::new(tree, Rc::clone(&path), previous, ticket, found);
         self.queue.charge(load.bytes());
         let key = self.loads.insert(Slot {
             load,
@@ -339,7 +366,9 @@ impl Loader {
     ) -> Next<Fd> {
         let way = if mount.is_some() { Coverage::Watched } else { Coverage::Unwatched };
         let slot = self.loads.get_mut(key).expect("kept until it ends");
-        let may_ask = self.at_once.take(shell.cx.now, shell.ring.unclosed());
+        // A look that has found its file before was counted then.
+        let may_ask =
+            slot.load.has_found() || self.at_once.take(shell.cx.now, shell.ring.unclosed());
         slot.asks_at_once = match mount {
             _ if !may_ask => AsksAtOnce::Nothing,
             Some(_) => AsksAtOnce::All,

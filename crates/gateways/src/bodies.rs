@@ -280,7 +280,7 @@ impl Bodies {
             Ok(Wait::Step(step)) => {
                 if matches!(step.op, Op::Open { .. }) {
                     self.files.push(Rc::downgrade(body));
-                    shell.cx.stats.body_files += 1;
+                    shell.cx.stats.body_files.add(1);
                 }
                 self.submit(shell, body, step);
                 // The bytes that were written have left room in memory.
@@ -303,7 +303,7 @@ impl Bodies {
 
     /// Gives a body up: the response to its request is a 503.
     fn give_up(&mut self, shell: &mut Shell, body: &Rc<RefCell<Input>>, fault: &Fault) {
-        shell.cx.stats.body_files_failed += 1;
+        shell.cx.stats.body_files_failed.add(1);
         let dir = body.borrow().dir().display().to_string();
         let text = match fault {
             Fault::NoRoom => format!(

@@ -98,7 +98,7 @@ impl Desk {
         while let Some(complaint) = self.logs.complaint() {
             self.note(ring, &complaint);
         }
-        cx.stats.log_lines_dropped = self.notes.dropped() + self.logs.dropped();
+        cx.stats.log_lines_dropped.set(self.notes.dropped() + self.logs.dropped());
         due
     }
 
@@ -148,14 +148,16 @@ impl Desk {
     }
 
     /// Shows the numbers of the worker at the end of a turn, where requests are counted.
-    pub fn end_turn(&mut self, ring: &Ring, cx: &mut Context, disk: &Disk, connections: usize) {
-        let stats = &mut cx.stats;
-        stats.connections = connections as u64;
+    pub fn end_turn(&mut self, ring: &Ring, cx: &Context, disk: &Disk, connections: usize) {
+        let stats = &cx.stats;
+        stats.connections.set(connections as u64);
         let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = disk.stats();
-        (stats.residency_hits, stats.residency_hit_bytes) = (hits, hit_bytes);
-        (stats.residency_misses, stats.residency_miss_bytes) = (misses, miss_bytes);
+        stats.residency_hits.set(hits);
+        stats.residency_hit_bytes.set(hit_bytes);
+        stats.residency_misses.set(misses);
+        stats.residency_miss_bytes.set(miss_bytes);
         let length = ring.now().since(cx.now);
-        self.meters.end_turn(stats, length);
+        self.meters.end_turn(length);
         self.meters.show_devices([misses, ended, disk.waiting() as u64], || disk.devices());
         self.meters.show_unanswered(ring.silent(cx.tuning.timeout_disk));
     }

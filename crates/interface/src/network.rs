@@ -23,7 +23,6 @@ use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
 use config::Listen;
-use metrics::Stats;
 use session::kind::{self, id_of};
 use session::network::{NetEvent, Network, Origin};
 
@@ -265,7 +264,7 @@ impl Network for StackNetwork {
         Some(facts.text(connections, has_connections))
     }
 
-    fn count(&self, stats: &mut Stats) {
+    fn count(&self, stats: &metrics::Counters) {
         let wire = self.wire.borrow();
         self.facts(&wire, self.missed(&wire)).count(stats);
     }

@@ -6,8 +6,6 @@ use core::time::Duration;
 use netstack::tcp::{RoundTrips, TcpState};
 use netstack::{Census, Counters, Status};
 
-use metrics::Stats;
-
 /// The facts of a report.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
@@ -152,41 +150,44 @@ impl Facts<'_> {
     }
 
     /// Adds the counters to the worker's, for metrics.
-    pub(super) const fn count(&self, stats: &mut Stats) {
+    pub(super) fn count(&self, stats: &metrics::Counters) {
         let Self { census, counters, device, .. } = self;
         let [established, fin_wait_1, fin_wait_2, close_wait, closing, last_ack] = self.states;
-        stats.stack_syn_received = census.half_open as u64;
-        stats.stack_established = established as u64;
-        stats.stack_fin_wait_1 = fin_wait_1 as u64;
-        stats.stack_fin_wait_2 = fin_wait_2 as u64;
-        stats.stack_close_wait = close_wait as u64;
-        stats.stack_closing = closing as u64;
-        stats.stack_last_ack = last_ack as u64;
-        stats.stack_time_wait = census.time_wait as u64;
-        stats.stack_frames_received = counters.frames_received;
-        stats.stack_frames_sent = device.sent;
-        stats.stack_batches_received = self.batches;
-        stats.stack_batches_sent = device.calls;
+        stats.stack_syn_received.set(census.half_open as u64);
+        stats.stack_established.set(established as u64);
+        stats.stack_fin_wait_1.set(fin_wait_1 as u64);
+        stats.stack_fin_wait_2.set(fin_wait_2 as u64);
+        stats.stack_close_wait.set(close_wait as u64);
+        stats.stack_closing.set(closing as u64);
+        stats.stack_last_ack.set(last_ack as u64);
+        stats.stack_time_wait.set(census.time_wait as u64);
+        stats.stack_frames_received.set(counters.frames_received);
+        stats.stack_frames_sent.set(device.sent);
+        stats.stack_batches_received.set(self.batches);
+        stats.stack_batches_sent.set(device.calls);
         let tcp = &counters.connections;
         let RoundTrips { counts, above, sum_us } = tcp.round_trips;
-        stats.stack_trips = counts;
-        (stats.stack_trips_above, stats.stack_trips_us) = (above, sum_us);
-        stats.stack_again_fast = tcp.retransmitted_fast;
-        stats.stack_again_timeout = tcp.retransmitted_timeout;
-        stats.stack_again_probe = tcp.probes_sent;
-        stats.stack_again_syn = counters.handshakes.retransmitted;
+        stats.stack_trips.iter().zip(counts).for_each(|(to, count)| to.set(count));
+        stats.stack_trips_above.set(above);
+        stats.stack_trips_us.set(sum_us);
+        stats.stack_again_fast.set(tcp.retransmitted_fast);
+        stats.stack_again_timeout.set(tcp.retransmitted_timeout);
+        stats.stack_again_probe.set(tcp.probes_sent);
+        stats.stack_again_syn.set(counters.handshakes.retransmitted);
         let drops = &counters.drops;
-        stats.stack_dropped_queue = self.missed;
-        stats.stack_dropped_malformed = drops.malformed;
-        stats.stack_dropped_checksum = drops.checksum;
-        stats.stack_dropped_fragment = drops.fragment + drops.extension;
-        stats.stack_dropped_not_ours = drops.not_ours;
-        stats.stack_dropped_rate = drops.requests;
-        stats.stack_dropped_no_connection = drops.no_connection;
-        stats.stack_dropped_no_room = drops.no_room;
-        stats.stack_dropped_sequence = tcp.dropped_window + tcp.dropped_timestamp + tcp.dropped_ack;
-        stats.stack_dropped_forged = tcp.dropped_blind;
-        stats.stack_dropped_memory = tcp.dropped_held;
+        stats.stack_dropped_queue.set(self.missed);
+        stats.stack_dropped_malformed.set(drops.malformed);
+        stats.stack_dropped_checksum.set(drops.checksum);
+        stats.stack_dropped_fragment.set(drops.fragment + drops.extension);
+        stats.stack_dropped_not_ours.set(drops.not_ours);
+        stats.stack_dropped_rate.set(drops.requests);
+        stats.stack_dropped_no_connection.set(drops.no_connection);
+        stats.stack_dropped_no_room.set(drops.no_room);
+        stats
+            .stack_dropped_sequence
+            .set(tcp.dropped_window + tcp.dropped_timestamp + tcp.dropped_ack);
+        stats.stack_dropped_forged.set(tcp.dropped_blind);
+        stats.stack_dropped_memory.set(tcp.dropped_held);
     }
 }
 
@@ -269,8 +270,9 @@ mod tests {
   10.0.0.1:80 10.0.0.2:4000 ESTABLISHED
 ";
         assert_eq!(text, expected);
-        let mut stats = Stats::default();
-        facts.count(&mut stats);
+        let stats = metrics::Counters::default();
+        facts.count(&stats);
+        let stats = stats.read();
         let dropped = (stats.stack_dropped_queue, stats.stack_dropped_checksum);
         assert_eq!((stats.stack_again_fast, dropped), (3, (7, 1)));
         assert_eq!(stats.stack_dropped_forged, 2);

@@ -497,13 +497,7 @@ impl Exposition {
 
 /// The families that have no labels of requests.
 fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
-    let mut values = [0; Stats::COUNT];
-    for worker in &metrics.workers {
-        for (sum, value) in values.iter_mut().zip(&worker.stats) {
-            *sum += value.get();
-        }
-    }
-    let stats = Stats::from_values(values);
+    let stats = metrics.stats();
     for Family { name, kind, help, samples } in FAMILIES {
         write_head(text, name, *kind, help)?;
         for (labels, value) in *samples {

@@ -9,25 +9,31 @@ use core::time::Duration;
 
 /// A number that one thread changes and others read.
 #[derive(Debug, Default)]
-pub(crate) struct Number(AtomicU64);
+pub struct Number(AtomicU64);
 
 impl Number {
     /// Adds to the number. Only its one writer may call this: two would lose each other's additions.
     #[inline]
-    pub(crate) fn add(&self, count: u64) {
+    pub fn add(&self, count: u64) {
         self.set(self.get().wrapping_add(count));
+    }
+
+    /// Subtracts from the number, as [`add`](Self::add) adds to it.
+    #[inline]
+    pub fn subtract(&self, count: u64) {
+        self.set(self.get().wrapping_sub(count));
     }
 
     /// Replaces the number.
     #[inline]
-    pub(crate) fn set(&self, value: u64) {
+    pub fn set(&self, value: u64) {
         // No other memory depends on it, so relaxed order is enough.
         self.0.store(value, Ordering::Relaxed);
     }
 
     /// Returns the number.
     #[inline]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

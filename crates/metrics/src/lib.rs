@@ -1,9 +1,9 @@
 //! Counts the work of all workers, for Prometheus and for the page of the operator.
 //!
 //! Each worker has `Meters`, to which it alone writes, without locks. Their numbers are shared: a scrape
-//! adds up the numbers of all workers (`Metrics::exposition`). The numbers of requests are exact at any
-//! time. The other numbers are written at the end of each worker turn, so an idle worker has no
-//! unwritten ones.
+//! adds up the numbers of all workers (`Metrics::exposition`). The numbers of requests and of events are exact at any
+//! time. What the worker has to look at, such as its connections, is written at the end of each worker turn, so an idle
+//! worker has no unwritten numbers.
 //!
 //! The values of labels come only from the configuration and from fixed tables, so clients cannot make
 //! series. A series (site, scheme, method, status) is made at the first request with its labels.
@@ -29,10 +29,11 @@ use ring::Device;
 use sendfile::DeviceStats;
 
 pub use exposition::{CONTENT_TYPE, Exposition};
-use histogram::{DURATIONS, Durations, Number, nanos};
+pub use histogram::Number;
+use histogram::{DURATIONS, Durations, nanos};
 use series::{Labels, Series, Sites};
 pub use series::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
-pub use stats::{HTTP2_ATTACKS, Stats};
+pub use stats::{Counters, HTTP2_ATTACKS, Stats};
 pub use summary::{Latencies, SiteNumbers, Summary};
 
 /// The numbers of all workers, and of the process.
@@ -50,8 +51,7 @@ pub struct Metrics {
 /// The numbers of one worker, for readers.
 #[derive(Debug)]
 struct Shown {
-    /// In the order of [`Stats::values`].
-    stats: [Number; Stats::COUNT],
+    counters: Arc<Counters>,
     turns: Durations,
     /// The longest turn so far, in nanoseconds.
     longest_turn: Number,
@@ -69,8 +69,6 @@ pub struct Meters {
     sites: Sites,
     /// Series that are not shown yet.
     unshown: Vec<(Labels, Arc<Series>)>,
-    /// The numbers that are shown, in the order of [`Stats::values`].
-    shown_stats: [u64; Stats::COUNT],
     /// True if series of sites that are no longer configured may be shown.
     has_stale: bool,
     /// The counts of begun and ended reads and of waiting streams when the devices were last shown.
@@ -224,7 +222,6 @@ impl Metrics {
             shown,
             sites: Sites::default(),
             unshown: Vec::new(),
-            shown_stats: [0; Stats::COUNT],
             has_stale: false,
             shown_reads: [0; 3],
             has_unanswered: false,
@@ -307,6 +304,13 @@ impl Metrics {
         all
     }
 
+    /// The numbers of all workers that have no labels of requests.
+    fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        self.workers.iter().for_each(|worker| stats += worker.counters.read());
+        stats
+    }
+
     /// The series of all workers, and those with the same labels together.
     fn series(&self) -> Vec<(Labels, Vec<Arc<Series>>)> {
         let mut listed = Vec::new();
@@ -330,7 +334,7 @@ impl Metrics {
 impl Shown {
     fn new() -> Self {
         Self {
-            stats: core::array::from_fn(|_| Number::default()),
+            counters: Arc::default(),
             turns: Durations::new(DURATIONS),
             longest_turn: Number::default(),
             series: Mutex::default(),
@@ -360,10 +364,15 @@ impl Meters {
         }
     }
 
-    /// Shows the worker's numbers at the end of a turn, which took this long.
+    /// The numbers without labels. The worker alone may change them.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.shown.counters)
+    }
+
+    /// Shows new series at the end of a turn, which took this long.
     #[inline]
-    pub fn end_turn(&mut self, stats: &Stats, length: Duration) {
-        self.show_stats(stats);
+    pub fn end_turn(&mut self, length: Duration) {
         self.shown.turns.observe_duration(length);
         let length = nanos(length);
         if length > self.shown.longest_turn.get() {
@@ -371,21 +380,6 @@ impl Meters {
         }
         if self.has_stale || !self.unshown.is_empty() {
             self.show_series();
-        }
-    }
-
-    /// Shows the numbers that have changed: a turn changes few, and many turns change none.
-    fn show_stats(&mut self, stats: &Stats) {
-        let values = stats.values();
-        if values == self.shown_stats {
-            return;
-        }
-        let shown = self.shown.stats.chunks(32).zip(self.shown_stats.chunks_mut(32));
-        for (values, (shown, last)) in values.chunks(32).zip(shown) {
-            if values != last {
-                shown.iter().zip(values).for_each(|(shown, value)| shown.set(*value));
-                last.copy_from_slice(values);
-            }
         }
     }
 

@@ -102,16 +102,10 @@ impl Latencies {
 impl Metrics {
     /// The numbers of all workers. Of sites and certificates there are `listed_max` at most.
     pub fn summary(&self, listed_max: usize) -> Summary {
-        let mut values = [0_u64; Stats::COUNT];
-        for worker in &self.workers {
-            for (sum, value) in values.iter_mut().zip(&worker.stats) {
-                *sum += value.get();
-            }
-        }
         let longest_turn = self.workers.iter().map(|worker| worker.longest_turn.get()).max();
         let mut summary = Summary {
             workers: self.workers.len(),
-            stats: Stats::from_values(values),
+            stats: self.stats(),
             longest_turn: longest_turn.unwrap_or_default(),
             devices: self.devices().into_iter().collect(),
             loads: lock(&self.loads).clone(),
@@ -205,8 +199,10 @@ mod tests {
                     meters.observe(&observation(labels[label], code, 70));
                 }
             }
-            let stats = Stats { responses: 15, forbidden: 1, ..Stats::default() };
-            meters.end_turn(&stats, Duration::from_millis(worker as u64));
+            let counters = meters.counters();
+            counters.responses.add(15);
+            counters.forbidden.add(1);
+            meters.end_turn(Duration::from_millis(worker as u64));
         }
         metrics.note_load(Some("abc"), SystemTime::now());
         let summary = metrics.summary(1);
@@ -271,7 +267,7 @@ mod tests {
                     meters.observe(&observation(*label, 200, 70));
                 }
             }
-            meters.end_turn(&Stats::default(), Duration::ZERO);
+            meters.end_turn(Duration::ZERO);
         }
         let summary = metrics.summary(64);
         assert_eq!((summary.sites.len(), summary.sites_asked), (64, SITES));

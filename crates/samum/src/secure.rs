@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use metrics::Stats;
+use metrics::Counters;
 use ring::{Completion, Fd, Ring};
 use sendfile::Takes;
 use tls::{Secured, SharedAcceptors, Took, WorkerAcceptors};
@@ -158,19 +158,21 @@ impl<N: Network> Network for Secure<N> {
         self.below.report(has_connections)
     }
 
-    fn count(&self, stats: &mut Stats) {
+    fn count(&self, stats: &Counters) {
         self.below.count(stats);
         let acceptors = self.acceptors.borrow();
         let counters = acceptors.counters();
-        stats.tls_handshakes_under_way = counters.under_way();
-        stats.tls_handshakes_failed = counters.failed();
-        stats.tls_clients_refused = counters.clients_refused();
-        stats.tls_handshakes_refused = counters.refused();
-        [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
-            counters.complete_by_kind();
+        stats.tls_handshakes_under_way.set(counters.under_way());
+        stats.tls_handshakes_failed.set(counters.failed());
+        stats.tls_clients_refused.set(counters.clients_refused());
+        stats.tls_handshakes_refused.set(counters.refused());
+        let complete =
+            [&stats.tls12_full, &stats.tls12_resumed, &stats.tls13_full, &stats.tls13_resumed];
+        complete.iter().zip(counters.complete_by_kind()).for_each(|(to, count)| to.set(count));
         let Took { buckets, above, sum_us } = counters.took();
-        stats.tls_took = buckets;
-        (stats.tls_took_above, stats.tls_took_us) = (above, sum_us);
+        stats.tls_took.iter().zip(buckets).for_each(|(to, count)| to.set(count));
+        stats.tls_took_above.set(above);
+        stats.tls_took_us.set(sum_us);
     }
 
     fn flush(&mut self, ring: &mut Ring) {

@@ -6,6 +6,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::hash::RandomState;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::date::{self, DATE_LEN};
 use http::{FieldSection, Head};
@@ -21,7 +22,7 @@ use crate::record::{Recording, Sketch};
 use crate::request_id::Seed;
 use crate::ticket::Ticket;
 use config::Tuning;
-use metrics::Stats;
+use metrics::Counters;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -44,8 +45,8 @@ pub struct Context {
     pub counts: bool,
     /// True once the worker accepts no more, because the server ends or another process serves.
     pub is_ending: bool,
-    /// Counters.
-    pub stats: Stats,
+    /// Counters, which only this worker changes.
+    pub stats: Arc<Counters>,
     /// The limits and times of the configuration.
     pub tuning: Rc<Tuning>,
     /// The rules of listeners and sites.
@@ -168,7 +169,7 @@ impl Context {
             logs: false,
             counts: false,
             is_ending: false,
-            stats: Stats::default(),
+            stats: Arc::default(),
             tuning,
             site_rules,
             budget,

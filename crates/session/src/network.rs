@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use config::Listen;
-use metrics::Stats;
+use metrics::Counters;
 use ring::{Completion, Fd, RecvBuf, Ring};
 pub use sendfile::Handshake;
 use sendfile::{Takes, Transport};
@@ -92,7 +92,7 @@ pub trait Network {
     }
 
     /// Puts the numbers of the stack among the worker's, if it is one of our own.
-    fn count(&self, _stats: &mut Stats) {}
+    fn count(&self, _stats: &Counters) {}
 
     /// Sends what was collected for the stack to send at once; the worker waits next. Transports may
     /// have been drained since the last call. By default nothing was.

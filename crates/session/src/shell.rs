@@ -158,7 +158,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         error: &io::Error,
         status: Status,
     ) {
-        self.cx.stats.disk_errors += 1;
+        self.cx.stats.disk_errors.add(1);
         let (path, number) = (String::from_utf8_lossy(path), number_of(device));
         let text =
             format!("cannot read /{path}{number}: {error}; its clients get a {}", status.code());
@@ -179,7 +179,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Reports that a limit of the system has been reached, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain_of_limit(&mut self, error: &io::Error) {
-        self.cx.stats.descriptor_shortages += 1;
+        self.cx.stats.descriptor_shortages.add(1);
         self.complain(Complaint::Descriptors, &format!(
             "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
              with `ulimit -n`, or lower --max-connections)"
@@ -188,7 +188,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Reports that responses hold all descriptors for files, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain_of_files(&mut self, most: usize) {
-        self.cx.stats.descriptor_shortages += 1;
+        self.cx.stats.descriptor_shortages.add(1);
         self.complain(Complaint::Files, &format!(
             "slow clients keep {most} files open, as many as there are descriptors for in a worker; requests for \
              other large files get 503 (raise the limit with `ulimit -n`, or --rate-min)"

@@ -44,8 +44,8 @@ pub trait Aead: Sized {
     /// Seals `plain`, and then `last`, into `sealed`, which is 16 bytes longer than both.
     fn seal(&self, nonce: [u8; 12], aad: &[u8], plain: &[u8], last: &[u8], sealed: &mut [u8]);
 
-    /// As [`seal`](Self::seal), of plain bytes that are the beginning of `sealed`.
-    fn seal_in_place(&self, nonce: [u8; 12], aad: &[u8], last: &[u8], sealed: &mut [u8]);
+    /// As [`seal`](Self::seal), of plain bytes that are the beginning of `sealed`, and of nothing else.
+    fn seal_in_place(&self, nonce: [u8; 12], aad: &[u8], sealed: &mut [u8]);
 
     /// Opens `sealed` into `plain`, which is 16 bytes shorter.
     ///
@@ -82,10 +82,10 @@ impl Aead for AwsLc {
         done.expect("lengths that fit, of one record");
     }
 
-    fn seal_in_place(&self, nonce: [u8; 12], aad: &[u8], last: &[u8], sealed: &mut [u8]) {
-        let (plain, end) = sealed.split_at_mut(sealed.len() - TAG_BYTES - last.len());
+    fn seal_in_place(&self, nonce: [u8; 12], aad: &[u8], sealed: &mut [u8]) {
+        let (plain, end) = sealed.split_at_mut(sealed.len() - TAG_BYTES);
         let (nonce, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(aad));
-        let done = self.0.seal_in_place_scatter(nonce, aad, plain, last, end);
+        let done = self.0.seal_in_place_scatter(nonce, aad, plain, &[], end);
         done.expect("lengths that fit, of one record");
     }
 

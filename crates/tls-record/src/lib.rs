@@ -62,5 +62,6 @@ pub use self::fault::{Alert, Fault};
 pub use self::frame::{PLAIN_BYTES_MAX, RECORD_BYTES_MAX, RECORD_OVERHEAD_MAX};
 pub use self::keys::Keys;
 pub use self::records::{
-    NO_DATA_RECORDS_MAX, RECORDS_MAX, Records, Sealed, TICKET_BYTES_MAX, TICKETS_MAX, WARNINGS_MAX,
+    Contexts, NO_DATA_RECORDS_MAX, RECORDS_MAX, Records, Sealed, TICKET_BYTES_MAX, TICKETS_MAX,
+    WARNINGS_MAX,
 };

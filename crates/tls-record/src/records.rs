@@ -42,8 +42,8 @@ const USER_CANCELED: u8 = 90;
 
 /// The records of a connection after its handshake, as the server or [as the client](Self::of_client) sees them.
 ///
-/// A context of the cipher is made when there is something to do, and kept until [`rest`](Self::rest): so an idle connection
-/// has only its keys.
+/// A context of the cipher is made when there is something to do, and is there until [`rest`](Self::rest): so an idle
+/// connection has only its keys.
 pub struct Records<A = AwsLc> {
     read: Direction<A>,
     write: Direction<A>,
@@ -60,6 +60,13 @@ pub struct Records<A = AwsLc> {
     owes_update: bool,
     /// True once the peer has said that nothing follows.
     has_ended: bool,
+}
+
+/// The contexts of the ciphers of a connection. They have its keys, and are wiped when they are dropped.
+#[derive(Debug)]
+pub struct Contexts<A = AwsLc> {
+    read: Option<A>,
+    write: Option<A>,
 }
 
 /// The tickets of a client.
@@ -347,10 +354,16 @@ impl<A: Aead> Records<A> {
         out
     }
 
-    /// Frees the contexts of the ciphers: there is nothing to do for now.
-    pub fn rest(&mut self) {
-        self.read.rest();
-        self.write.rest();
+    /// Takes the contexts of the ciphers out: there is nothing to do for now.
+    pub const fn rest(&mut self) -> Contexts<A> {
+        Contexts { read: self.read.rest(), write: self.write.rest() }
+    }
+
+    /// Takes the contexts back that the last [`rest`](Self::rest) has returned. Without them, they are made again. Nothing may
+    /// have been opened or sealed since then.
+    pub fn wake(&mut self, contexts: Contexts<A>) {
+        self.read.wake(contexts.read);
+        self.write.wake(contexts.write);
     }
 }
 

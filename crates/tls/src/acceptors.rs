@@ -12,6 +12,7 @@ use rustls::server::ClientHello;
 use crate::acceptor::Acceptor;
 use crate::buffers::Buffers;
 use crate::challenges::Challenges;
+use crate::contexts::Kept;
 use crate::counters::Counters;
 use crate::fault::Fault;
 
@@ -45,6 +46,7 @@ pub struct WorkerAcceptors {
     listening: HashMap<u32, Rc<Listening>>,
     counters: Rc<Counters>,
     buffers: Rc<Buffers>,
+    kept: Rc<Kept>,
 }
 
 /// A listener, as the handshakes of one worker use it.
@@ -60,6 +62,7 @@ pub struct Listening {
     latest: RefCell<Acceptor>,
     pub(crate) counters: Rc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
+    pub(crate) kept: Rc<Kept>,
     url: Arc<str>,
 }
 
@@ -98,8 +101,8 @@ impl WorkerAcceptors {
     pub fn new(shared: Arc<Acceptors>) -> Self {
         // No generation has this number.
         let generation = u64::MAX;
-        let (counters, buffers) = (Rc::default(), Rc::default());
-        Self { shared, generation, listening: HashMap::new(), counters, buffers }
+        let (counters, buffers, kept) = (Rc::default(), Rc::default(), Rc::default());
+        Self { shared, generation, listening: HashMap::new(), counters, buffers, kept }
     }
 
     /// Returns the settings for a connection of a listener; `None` if it begins without TLS.
@@ -125,6 +128,7 @@ impl WorkerAcceptors {
                 generation: Cell::new(self.generation),
                 counters,
                 buffers,
+                kept: Rc::clone(&self.kept),
                 url,
             };
             (*number, Rc::new(listening))

@@ -19,6 +19,7 @@ use tls_record::{Cipher, Keys, Records};
 use crate::acceptor::{Chosen as Settings, host_of};
 use crate::acceptors::Listening;
 use crate::established::{Asked, Established};
+use crate::open::Open;
 use crate::secrets::Secrets;
 use crate::steps::{Asker, Shaking, Step, Stepped, bytes_of};
 
@@ -69,13 +70,6 @@ struct Chosen {
     shaking: Shaking,
     /// True if a step probably signs with RSA.
     is_long: bool,
-}
-
-/// A connection after its handshake.
-#[derive(Debug)]
-pub(crate) struct Open {
-    pub(crate) records: Records,
-    pub(crate) established: Rc<Established>,
 }
 
 /// The handshake has failed, or was all that the client wanted: the connection ends.
@@ -296,7 +290,7 @@ impl Handshake {
         let records = Records::new(read.ok_or(Failed)?, write.ok_or(Failed)?);
         self.listening.counters.complete(self.began, is_tls13, established.is_resumed());
         self.is_complete = true;
-        Ok(Box::new(Open { records, established: Rc::new(established) }))
+        Ok(Box::new(Open::new(records, established)))
     }
 }
 

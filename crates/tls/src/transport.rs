@@ -24,7 +24,8 @@ use tls_record::{Alert, Assembly, Fault};
 
 use crate::acceptors::Listening;
 use crate::buffers::{BATCH_BYTES, bounds, keep_few};
-use crate::handshake::{Failed, Handshake, Open};
+use crate::handshake::{Failed, Handshake};
+use crate::open::Open;
 use crate::steps::{Asker, Steps};
 
 /// Memory of a connection during its handshake in addition to its buffers, about.
@@ -190,10 +191,11 @@ impl Layer {
             match (next, &mut self.state) {
                 (Ok(None), _) => return Ok(()),
                 (Ok(Some(record)), State::Open(open)) => {
-                    if let Err(fault) = open.records.open(record, &mut self.plain) {
+                    let records = open.records();
+                    if let Err(fault) = records.open(record, &mut self.plain) {
                         return Err(self.break_off_with(fault));
                     }
-                    self.has_ended |= open.records.has_ended();
+                    self.has_ended |= records.has_ended();
                 }
                 (Err(fault), State::Open(_)) => return Err(self.break_off_with(fault)),
                 (next, State::Shaking(handshake)) => {
@@ -256,7 +258,7 @@ impl Layer {
         if let State::Open(open) = &mut self.state
             && let Some(alert) = fault.alert()
         {
-            let record = open.records.say(alert);
+            let record = open.records().say(alert);
             self.push(record);
         }
         self.break_off()
@@ -269,16 +271,17 @@ impl Layer {
 
     /// Returns whether the peer waits for new keys of ours.
     fn owes_update(&self) -> bool {
-        matches!(&self.state, State::Open(open) if open.records.owes_update() && !self.has_said_end)
+        matches!(&self.state, State::Open(open) if open.seen().owes_update() && !self.has_said_end)
     }
 
     /// Seals the next ready bytes of the stream, at most `most`. Returns their number.
     fn seal(&mut self, queue: &mut OutQ<Piece>, most: u64) -> u64 {
         let State::Open(open) = &mut self.state else { return 0 };
-        let Open { records, established } = &mut **open;
+        let buffers = Rc::clone(&open.established.listening().buffers);
+        let records = open.records();
         let most = usize::try_from(most).map_or(BATCH_BYTES, |most| most.min(BATCH_BYTES));
         let mut plain = 0;
-        let batch = established.listening().buffers.batch(|out| {
+        let batch = buffers.batch(|out| {
             let ready = queue.next_ready();
             let pieces = ready.map(|chunk| &chunk.payload.bytes()[bounds(&chunk.range)]);
             let sealed = records.seal(pieces, most, out);
@@ -298,7 +301,7 @@ impl Layer {
         if let State::Open(open) = &mut self.state
             && !core::mem::replace(&mut self.has_said_end, true)
         {
-            let record = open.records.say(Alert::CloseNotify);
+            let record = open.records().say(Alert::CloseNotify);
             self.push(record);
         }
     }
@@ -315,7 +318,7 @@ impl Layer {
     fn rest(&mut self) {
         self.records.shrink();
         if let State::Open(open) = &mut self.state {
-            open.records.rest();
+            open.rest();
         }
     }
 

@@ -61,7 +61,7 @@ impl World {
     }
 
     fn begin(&mut self, path: &str, way: Coverage) -> Load<File> {
-        let mut load = Load::new(TreeId::new(0), path.as_bytes().into(), None, None);
+        let mut load = Load::new(TreeId::new(0), path.as_bytes().into(), None, None, None);
         let look = self.look(way);
         self.look_with(&mut load, look);
         load
@@ -232,6 +232,27 @@ fn confirming(world: &mut World) -> Load<File> {
     let reply = bytes(world, 7);
     assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
     load
+}
+
+#[test]
+fn a_file_that_was_opened_before_its_load_is_not_opened_again() {
+    let mut world = World::new();
+    let found = |world: &mut World| {
+        let file = Some(world.open());
+        Load::new(TreeId::new(0), b"a"[..].into(), None, None, file)
+    };
+    let mut load = found(&mut world);
+    assert!(load.has_found());
+    let look = world.look(Coverage::Watched);
+    world.look_with(&mut load, look);
+    assert_eq!(world.asked(), ["0: stat"]);
+    world.asks.clear();
+    let look = world.look(Coverage::Watched);
+    world.look_with(&mut load, look);
+    assert_eq!(world.asked(), ["0: find a"], "another look");
+    let (open, mut load) = (world.count_open(), found(&mut world));
+    load.forget_found();
+    assert_eq!(world.count_open(), open, "it waits with nothing open");
 }
 
 #[test]

@@ -290,7 +290,7 @@ impl Programs {
             };
             match letter {
                 Ok(process) => {
-                    shell.cx.stats.cgi_started += 1;
+                    shell.cx.stats.cgi_started.add(1);
                     program.start(shell, process);
                 }
                 Err(Refusal { status, reason }) => {
@@ -303,7 +303,7 @@ impl Programs {
                         None => quiet_reason(status),
                     };
                     if status == Status::ServiceUnavailable {
-                        shell.cx.stats.cgi_refused += 1;
+                        shell.cx.stats.cgi_refused.add(1);
                     }
                     program.fail(answers, status, reason);
                     self.programs.remove(key);
@@ -316,7 +316,7 @@ impl Programs {
 
     /// Reports that programs have handed a request over too often, and the last path.
     pub fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
-        shell.cx.stats.cgi_failed += 1;
+        shell.cx.stats.cgi_failed.add(1);
         self.lines.note_hand_overs(shell, path);
     }
 
@@ -443,7 +443,7 @@ pub fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
 
 /// Refuses a request because there is too much to do; the client may try again.
 fn refuse(shell: &mut Shell, input: Option<&Rc<RefCell<Input>>>) -> Found<Answer> {
-    shell.cx.stats.cgi_refused += 1;
+    shell.cx.stats.cgi_refused.add(1);
     drop_rest(input);
     Found::Now(Answer::Error(Status::ServiceUnavailable, Reason::NoRoom))
 }

@@ -140,7 +140,7 @@ impl Program {
                 if self.order(tools.shell, *order) {
                     return false;
                 }
-                tools.shell.cx.stats.cgi_refused += 1;
+                tools.shell.cx.stats.cgi_refused.add(1);
                 self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
                 true
             }
@@ -148,7 +148,7 @@ impl Program {
                 let wanted = Arc::clone(wanted);
                 wanted.store(false, Ordering::Relaxed);
                 if !is_over {
-                    tools.shell.cx.stats.cgi_refused += 1;
+                    tools.shell.cx.stats.cgi_refused.add(1);
                     self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
                 }
                 self.directory.withdraw(&wanted)
@@ -164,7 +164,7 @@ impl Program {
             Stage::Running(running) => running.life.stop(Cause::Gone),
             Stage::Collecting(_) | Stage::Ordered(..) => {
                 if !matches!(self.reply, Progress::Over) {
-                    tools.shell.cx.stats.cgi_refused += 1;
+                    tools.shell.cx.stats.cgi_refused.add(1);
                 }
                 self.fail(tools.answers, Status::ServiceUnavailable, Reason::NoRoom);
             }
@@ -189,7 +189,7 @@ impl Program {
             let scope = if is_silence { Scope::Holders } else { Scope::All };
             match action {
                 Action::Terminate => {
-                    tools.shell.cx.stats.cgi_killed += 1;
+                    tools.shell.cx.stats.cgi_killed.add(1);
                     running.process.signal(Signal::TERM, scope);
                 }
                 Action::Kill => {
@@ -352,7 +352,7 @@ impl Program {
     /// Answers 502, because the header breaks a rule.
     fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.note(tools, reason);
-        tools.shell.cx.stats.cgi_failed += 1;
+        tools.shell.cx.stats.cgi_failed.add(1);
         let reason = Reason::failed(&self.name, reason);
         self.fail(tools.answers, Status::BadGateway, reason);
         self.stop(Cause::Header);
@@ -414,7 +414,7 @@ impl Program {
                     let reason = reason.unwrap_or_else(|| "it ended".to_owned());
                     let text = format!("{reason} before its header was complete");
                     self.note(tools, &text);
-                    tools.shell.cx.stats.cgi_failed += 1;
+                    tools.shell.cx.stats.cgi_failed.add(1);
                     Reason::failed(&self.name, &text)
                 };
                 self.fail(tools.answers, status, reason);
@@ -431,7 +431,7 @@ impl Program {
                     let reason = reason
                         .unwrap_or_else(|| "it put out less than its Content-Length".to_owned());
                     self.note(tools, &format!("{reason}; its response is cut off"));
-                    tools.shell.cx.stats.cgi_failed += 1;
+                    tools.shell.cx.stats.cgi_failed.add(1);
                 }
                 self.give_up_input();
                 self.reply = Progress::Over;

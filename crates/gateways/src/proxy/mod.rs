@@ -256,7 +256,7 @@ impl Proxy {
             let (status, reason) = refusal.unwrap_or((Status::ServiceUnavailable, Reason::Gone));
             return Found::Now(Answer::Error(status, reason));
         };
-        shell.cx.stats.proxied += 1;
+        shell.cx.stats.proxied.add(1);
         let exchange =
             Exchange::new(request, &shell.cx.budget.shared, upstream, affinity, input, wire);
         interest.set_memory((waiter.memory + exchange.memory()) as u64);
@@ -351,7 +351,7 @@ impl Proxy {
             None => return,
             Some(LinkNews::Event(key, event)) => (key, event),
             Some(LinkNews::Surplus(server)) => {
-                shell.cx.stats.proxy_surplus += 1;
+                shell.cx.stats.proxy_surplus.add(1);
                 return self.lines.note(shell, &server.name, SURPLUS);
             }
         };
@@ -388,21 +388,21 @@ impl Proxy {
 
     /// Reports a hand-over whose target belongs to none of the site's routes with files.
     pub fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
-        shell.cx.stats.proxy_failed += 1;
+        shell.cx.stats.proxy_failed.add(1);
         let text = format!("{to} leads to no file of a route of the site");
         self.lines.note(shell, &server.name, &text);
     }
 
     /// Reports that an upstream has handed a request over to a path of a route with files, and that there is no file.
     pub fn note_missing(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
-        shell.cx.stats.proxy_failed += 1;
+        shell.cx.stats.proxy_failed.add(1);
         let text = format!("{to} leads to a path without a file; its client gets a 404");
         self.lines.note(shell, &server.name, &text);
     }
 
     /// Reports that one request was handed over too many times. `path` is the last target.
     pub fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
-        shell.cx.stats.proxy_failed += 1;
+        shell.cx.stats.proxy_failed.add(1);
         self.lines.note_hand_overs(shell, path);
     }
 

@@ -233,7 +233,7 @@ impl Templates {
             Ok(Event::Read(_)) => self.end(shell, key),
             Ok(event) => unreachable!("no page asks for {event:?}"),
             Err(_) => {
-                shell.cx.stats.disk_errors += 1;
+                shell.cx.stats.disk_errors.add(1);
                 self.end(shell, key);
             }
         }
@@ -291,7 +291,7 @@ impl Templates {
             }
             let tickets = core::mem::take(&mut reading.tickets);
             let (device, is_begun) = (reading.file.device(), reading.is_begun);
-            shell.cx.stats.disk_timeouts += tickets.len() as u64;
+            shell.cx.stats.disk_timeouts.add(tickets.len() as u64);
             self.done.extend(tickets.into_iter().map(|ticket| (ticket, None)));
             if is_begun {
                 shell.report_silence(device, None);

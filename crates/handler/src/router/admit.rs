@@ -87,14 +87,14 @@ pub(super) fn admit_at_site(
 }
 
 /// Counts a request that was refused.
-fn count(shell: &mut Shell, said: Result<(), Refusal>) {
-    let stats = &mut shell.cx.stats;
+fn count(shell: &Shell, said: Result<(), Refusal>) {
+    let stats = &shell.cx.stats;
     match said {
         Ok(()) => {}
-        Err(Refusal::Forbidden) => stats.forbidden += 1,
-        Err(Refusal::Connections) => stats.limited_connections += 1,
-        Err(Refusal::Requests(_)) => stats.limited_requests += 1,
-        Err(Refusal::BodyTooLong) => stats.long_bodies += 1,
+        Err(Refusal::Forbidden) => stats.forbidden.add(1),
+        Err(Refusal::Connections) => stats.limited_connections.add(1),
+        Err(Refusal::Requests(_)) => stats.limited_requests.add(1),
+        Err(Refusal::BodyTooLong) => stats.long_bodies.add(1),
         // Such requests were turned away before.
         Err(Refusal::Conflict | Refusal::Outdated) => {}
     }

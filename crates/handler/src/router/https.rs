@@ -37,10 +37,10 @@ impl Router {
             _ => false,
         };
         if is_misdirected && request.origin.handshake().is_some() && !request.is_counted {
-            shell.cx.stats.tls_misdirected += 1;
+            shell.cx.stats.tls_misdirected.add(1);
         }
         if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_counted {
-            shell.cx.stats.forged_clients += 1;
+            shell.cx.stats.forged_clients.add(1);
         }
         let outcome = match is_of_site(&outcome) {
             true => {

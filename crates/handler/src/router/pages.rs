@@ -148,9 +148,9 @@ impl Router {
 
     /// Counts a fault of a page, and reports it.
     fn report(&mut self, shell: &mut Shell, context: &Context, problem: &Problem) {
-        let stats = &mut shell.cx.stats;
-        stats.includes_failed += 1;
-        stats.include_cycles += u64::from(problem.is_cycle());
+        let stats = &shell.cx.stats;
+        stats.includes_failed.add(1);
+        stats.include_cycles.add(u64::from(problem.is_cycle()));
         let path = context.paths.last().map_or(&b""[..], |path| path);
         let path = String::from_utf8_lossy(&path::with_slashes(path, b"%2F")).into_owned();
         self.pages.lines.note_page(shell, &path, &problem.to_string());
@@ -213,7 +213,7 @@ impl Router {
                 admit(&name).map(|()| destination)
             });
         let found = placed.map(|destination| {
-            shell.cx.stats.includes += 1;
+            shell.cx.stats.includes.add(1);
             let target = Target::Origin { path: &path, query: query.as_deref() };
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);

@@ -157,7 +157,7 @@ impl Router {
                     );
                 }
                 Next::Loop { path } => {
-                    shell.cx.stats.redirect_loops += 1;
+                    shell.cx.stats.redirect_loops.add(1);
                     let path = path::with_slashes(&path, b"%2F");
                     let path = String::from_utf8_lossy(&path);
                     let text = format!("the redirect of {path} leads to itself");

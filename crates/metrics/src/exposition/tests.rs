@@ -44,8 +44,11 @@ fn the_numbers_of_all_workers_are_added_up() {
             observe(meters, sites[1], Method::Get, 200, 20_000_000);
         }
         observe(meters, sites[1 - worker], Method::Other(b"BREW"), 418, 1);
-        let stats = Stats { accepted: 5, header_timeouts: 1, idle_timeouts: 2, ..Stats::default() };
-        meters.end_turn(&stats, Duration::from_micros(300 * (worker as u64 + 1)));
+        let counters = meters.counters();
+        counters.accepted.set(5);
+        counters.header_timeouts.set(1);
+        counters.idle_timeouts.set(2);
+        meters.end_turn(Duration::from_micros(300 * (worker as u64 + 1)));
     }
     let parsed = Parsed::parse(&text(&metrics, 1 << 20)).unwrap();
     let duration = "http_server_request_duration_seconds";
@@ -95,24 +98,22 @@ fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
                 });
             }
         }
-        let stats = Stats {
-            active_requests: count,
-            active_requests_tls: 2 * count,
-            tls_handshakes_under_way: 3 * count,
-            tls_handshakes_failed: 4 * count,
-            tls_clients_refused: 5 * count,
-            tls12_full: 5 * count,
-            tls12_resumed: 6 * count,
-            tls13_full: 7 * count,
-            tls13_resumed: 8 * count,
-            tls_misdirected: 9 * count,
-            tls_handshakes_refused: 10 * count,
-            tls_took: [0, 11 * count, 0, 0, 0, 0, 0, 0],
-            tls_took_above: 12 * count,
-            tls_took_us: 13_000_000 * count,
-            ..Stats::default()
-        };
-        meters.end_turn(&stats, Duration::ZERO);
+        let counters = meters.counters();
+        counters.active_requests.set(count);
+        counters.active_requests_tls.set(2 * count);
+        counters.tls_handshakes_under_way.set(3 * count);
+        counters.tls_handshakes_failed.set(4 * count);
+        counters.tls_clients_refused.set(5 * count);
+        counters.tls12_full.set(5 * count);
+        counters.tls12_resumed.set(6 * count);
+        counters.tls13_full.set(7 * count);
+        counters.tls13_resumed.set(8 * count);
+        counters.tls_misdirected.set(9 * count);
+        counters.tls_handshakes_refused.set(10 * count);
+        counters.tls_took[1].set(11 * count);
+        counters.tls_took_above.set(12 * count);
+        counters.tls_took_us.set(13_000_000 * count);
+        meters.end_turn(Duration::ZERO);
     }
     let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
     let sum = |name: &str, labels: &[(&str, &str)]| parsed.sum(name, labels);
@@ -146,7 +147,7 @@ fn the_parts_do_not_change_the_text() {
             observe(&mut meters, *site, Method::Get, code, number as u64);
         }
     }
-    meters.end_turn(&Stats::default(), Duration::ZERO);
+    meters.end_turn(Duration::ZERO);
     let whole = text(&metrics, usize::MAX);
     Parsed::parse(&whole).unwrap();
     for part in [1, 1000, 10_000, 100_000] {
@@ -162,13 +163,13 @@ fn sites_cost_nothing_before_their_first_request_and_leave_when_they_are_removed
     Parsed::parse(&empty).unwrap();
     let names: Vec<_> = (0..10_000).map(|number| format!("site-{number}")).collect();
     let sites = meters.configure(names.iter().map(|name| &name[..]));
-    meters.end_turn(&Stats::default(), Duration::ZERO);
+    meters.end_turn(Duration::ZERO);
     assert!(!text(&metrics, 1).contains("site-"), "no series without a request");
     observe(&mut meters, sites[7], Method::Get, 200, 1);
-    meters.end_turn(&Stats::default(), Duration::ZERO);
+    meters.end_turn(Duration::ZERO);
     assert!(text(&metrics, 1).contains("site-7"));
     meters.configure(["other"]);
-    meters.end_turn(&Stats::default(), Duration::ZERO);
+    meters.end_turn(Duration::ZERO);
     assert!(!text(&metrics, 1).contains("site-"));
 }
 
@@ -253,7 +254,7 @@ fn the_document_shows_all_families() {
     let mut meters = metrics.meters(0);
     let site = meters.configure(["a"])[0];
     observe(&mut meters, site, Method::Get, 200, 1);
-    meters.end_turn(&Stats::default(), Duration::ZERO);
+    meters.end_turn(Duration::ZERO);
     metrics.note_load(Some("abc"), UNIX_EPOCH);
     let process =
         ProcessNumbers { descriptors: Some(3), started: Some(1), ..ProcessNumbers::default() };

@@ -35,7 +35,7 @@ pub(super) fn enter(shell: &mut Shell<Desk>, origin: &mut Origin, address: Optio
     let client = client_of(shell, origin.listener, address);
     let is_beyond = |max| client.counted.as_ref().is_some_and(|counted| counted.is_beyond(max));
     if admission.connections_max.is_some_and(is_beyond) {
-        shell.cx.stats.limited_connections += 1;
+        shell.cx.stats.limited_connections.add(1);
         return false;
     }
     origin.set_client(client);

@@ -24,7 +24,7 @@ use crate::network::Origin;
 use handler::desk::Desk;
 use handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use logs::Cut;
-use metrics::Stats;
+use metrics::Counters;
 use respond::respond;
 use session::context::Context;
 use session::proxy_protocol;
@@ -278,8 +278,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     ) -> After {
         let shell = &mut *tools.shell;
         if self.opening.is_some() {
-            shell.cx.stats.timeouts += 1;
-            shell.cx.stats.header_timeouts += 1;
+            shell.cx.stats.timeouts.add(1);
+            shell.cx.stats.header_timeouts.add(1);
             return end(shell, Why::TimedOut);
         }
         let (mut work, unread) = match &mut self.work {
@@ -345,14 +345,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if !is_stuck {
             return After::Keep;
         }
-        cx.stats.slow_peers += 1;
+        cx.stats.slow_peers.add(1);
         After::Close(Cut::Timeout)
     }
 
     /// Counts what the connection holds and does now.
     pub(super) fn recount(&mut self, cx: &mut Context) {
         if cx.counts {
-            self.count_work(&mut cx.stats);
+            self.count_work(&cx.stats);
         }
         let work = self.work.as_ref().map_or(0, |work| {
             let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
@@ -362,7 +362,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         cx.budget.recount(core::mem::replace(&mut self.counted, own).into(), own.into());
     }
 
-    fn count_work(&mut self, stats: &mut Stats) {
+    fn count_work(&mut self, stats: &Counters) {
         if let Some(work) = &mut self.work {
             let active = u32::try_from(work.session.active_requests()).unwrap_or(u32::MAX);
             work.count_requests(stats, self.origin.scheme(), active);
@@ -391,8 +391,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some(unanswered) = self.session.next_unanswered(&mut work.session) {
                 self.record_unanswered(shell, &unanswered, cut);
             }
-            work.count_requests(&mut shell.cx.stats, self.origin.scheme(), 0);
-            work.count_activity(&mut shell.cx.stats, Activity::Idle);
+            work.count_requests(&shell.cx.stats, self.origin.scheme(), 0);
+            work.count_activity(&shell.cx.stats, Activity::Idle);
         }
         shell.desk.servings.leave_removed(self.origin.listener);
         if is_done {
@@ -553,8 +553,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
         // A blocked transport may hold back bytes of its own, which leave when the transport is pumped again.
         if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
-            work.count_requests(&mut tools.shell.cx.stats, self.origin.scheme(), 0);
-            work.count_activity(&mut tools.shell.cx.stats, Activity::Idle);
+            work.count_requests(&tools.shell.cx.stats, self.origin.scheme(), 0);
+            work.count_activity(&tools.shell.cx.stats, Activity::Idle);
             work.restart();
             if tools.spare.0.len() < SPARE_MAX {
                 tools.spare.0.push(work);
@@ -713,16 +713,16 @@ fn tell(shell: &mut Shell<Desk>, failure: Failure, outcome: &str) {
             shell.note(&format!("a response could not be made to its end; {outcome}"));
         }
         Failure::Truncated => {
-            shell.cx.stats.truncated += 1;
+            shell.cx.stats.truncated.add(1);
             shell.note(&format!("a file became shorter while it was being sent; {outcome}"));
         }
         Failure::Late => {
-            shell.cx.stats.disk_timeouts += 1;
+            shell.cx.stats.disk_timeouts.add(1);
             let text = format!("a disk did not answer while a file was being sent; {outcome}");
             shell.complain(Complaint::Disk, &text);
         }
         Failure::Unreadable(errno) => {
-            shell.cx.stats.disk_errors += 1;
+            shell.cx.stats.disk_errors.add(1);
             shell.note(&format!(
                 "a file could not be read while it was being sent: {}; {outcome}",
                 error(errno)

@@ -278,9 +278,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let tuning = parts.snapshot.tuning().clone();
         let servings = Rc::new(Servings::new(Serving::new(parts.snapshot, Vec::new())));
-        let cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
-        let desk =
-            Desk::new(servings, logs, metrics.meters(number), notes, parts.reported, parts.board);
+        let meters = metrics.meters(number);
+        let mut cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
+        cx.stats = meters.counters();
+        let desk = Desk::new(servings, logs, meters, notes, parts.reported, parts.board);
         let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
         shell.desk.logs.set_seed(shell.cx.id_seed);
         shell.cx.takes = network.takes();
@@ -309,8 +310,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     /// The worker's counters so far.
     #[must_use]
-    pub const fn stats(&self) -> Stats {
-        self.shell.cx.stats
+    pub fn stats(&self) -> Stats {
+        self.shell.cx.stats.read()
     }
 
     /// The number of connections that are open now.
@@ -376,7 +377,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {
-            self.network.count(&mut self.shell.cx.stats);
+            self.network.count(&self.shell.cx.stats);
             let Shell { ring, cx, desk, .. } = &mut self.shell;
             desk.end_turn(ring, cx, &self.disk, self.connections.len());
         }

@@ -28,7 +28,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let Some(id) = self.idlers.next(&self.connections, self.shell.cx.now, idle_since) else {
             return false;
         };
-        self.shell.cx.stats.idle_closed += 1;
+        self.shell.cx.stats.idle_closed.add(1);
         self.act(id, |_, _| After::Close(Cut::Server));
         true
     }
@@ -65,7 +65,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     }
 
     fn open(&mut self, newcomer: N::Newcomer) {
-        self.shell.cx.stats.accepted += 1;
+        self.shell.cx.stats.accepted.add(1);
         let mut origin = self.network.origin(&newcomer);
         if !admission::admit(&mut self.shell, &mut origin) {
             return self.crowd.leave();

@@ -457,7 +457,7 @@ impl Session for Http1 {
                     false => Phase::linger_again(cx, windows, before, acknowledged),
                 };
                 let Some(next) = next else {
-                    cx.stats.slow_peers += 1;
+                    cx.stats.slow_peers.add(1);
                     return Next::Close(Why::TimedOut);
                 };
                 self.phase = next;
@@ -473,7 +473,7 @@ impl Session for Http1 {
                     self.set_wait(Wait::Peer(cx.now));
                     return Next::Wait;
                 }
-                cx.stats.slow_peers += 1;
+                cx.stats.slow_peers.add(1);
                 Next::Close(Why::TimedOut)
             }
             Wait::Source(_) if !self.ended => Next::Wait,
@@ -482,12 +482,12 @@ impl Session for Http1 {
                 Next::Wait
             }
             Wait::Idle(_) => {
-                cx.stats.timeouts += 1;
-                cx.stats.idle_timeouts += 1;
+                cx.stats.timeouts.add(1);
+                cx.stats.idle_timeouts.add(1);
                 Next::Close(Why::TimedOut)
             }
             Wait::Source(_) => {
-                cx.stats.timeouts += 1;
+                cx.stats.timeouts.add(1);
                 Next::Close(Why::TimedOut)
             }
             Wait::Request(since) => {
@@ -495,8 +495,8 @@ impl Session for Http1 {
                     self.set_wait(Wait::Request(cx.now));
                     return Next::Wait;
                 }
-                cx.stats.timeouts += 1;
-                cx.stats.header_timeouts += 1;
+                cx.stats.timeouts.add(1);
+                cx.stats.header_timeouts.add(1);
                 match work {
                     // A request is refused only if no response to it has begun. Otherwise the connection is only
                     // closed.

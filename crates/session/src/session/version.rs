@@ -295,7 +295,7 @@ impl Http {
     /// Speaks HTTP/2 from now on.
     #[cold]
     fn begin_http2(&mut self, cx: &mut Context, listener: u32) {
-        cx.stats.http2_connections += 1;
+        cx.stats.http2_connections.add(1);
         let mut session = Box::new(Http2::begin(cx, listener));
         let is_retiring = match &self.0 {
             Inner::Http1(before) => before.is_retiring(),

@@ -416,8 +416,12 @@ fn an_idle_connection_is_small_and_shows_no_key() {
     let stream = seal(&mut records, &[b"a"]);
     open(&mut records, &stream).1.unwrap();
     assert!(records.read.has_context() && records.write.has_context());
-    records.rest();
+    let contexts = records.rest();
     assert!(!records.read.has_context() && !records.write.has_context());
+    records.wake(contexts);
+    assert!(records.read.has_context() && records.write.has_context());
+    let stream = seal(&mut records, &[b"b"]);
+    assert_eq!(open(&mut records, &stream).0, b"b");
 }
 
 proptest! {

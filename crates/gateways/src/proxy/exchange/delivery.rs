@@ -107,7 +107,7 @@ impl Exchange {
     /// Reports, once, that the response has more content than it may have.
     fn note_surplus(&mut self, tools: &mut Tools<'_>, text: &str) {
         if !core::mem::replace(&mut self.delivery.is_over_length, true) {
-            tools.shell.cx.stats.proxy_surplus += 1;
+            tools.shell.cx.stats.proxy_surplus.add(1);
             self.note(tools, text);
         }
     }

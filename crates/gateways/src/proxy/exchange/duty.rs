@@ -161,7 +161,7 @@ impl Exchange {
         if tools.shell.cx.now.since(self.clock.since) < self.patience(duty) {
             return;
         }
-        tools.shell.cx.stats.proxy_timeouts += 1;
+        tools.shell.cx.stats.proxy_timeouts.add(1);
         let text = self.overdue(tools, duty);
         self.handle_broken(tools, &text, Status::GatewayTimeout);
     }

@@ -108,7 +108,7 @@ impl Exchange {
         }
         let cost = if was_try { Cost::Retry } else { Cost::Nothing };
         let Some(next) = self.choose(tools, cost) else { return false };
-        tools.shell.cx.stats.proxy_retries += 1;
+        tools.shell.cx.stats.proxy_retries.add(1);
         if let Some(reason) = shown {
             self.note(tools, &format!("{reason}; another server is asked"));
         }
@@ -160,7 +160,7 @@ impl Exchange {
         // A tunnel ends when either side closes it.
         if !is_begun || self.stage == Stage::Content && !has_all {
             let is_too_long = self.upload.is_too_long();
-            tools.shell.cx.stats.proxy_left += u64::from(!is_too_long);
+            tools.shell.cx.stats.proxy_left.add(u64::from(!is_too_long));
             let text = match (is_begun, is_too_long) {
                 (false, _) => "the client waits no more; its request is given up",
                 (true, false) => "the client waits no more; its response is cut off",
@@ -214,7 +214,7 @@ impl Exchange {
 
     /// Reports that the upstream has failed, and the consequence.
     pub(super) fn note_failure(&self, tools: &mut Tools<'_>, reason: &str) {
-        tools.shell.cx.stats.proxy_failed += 1;
+        tools.shell.cx.stats.proxy_failed.add(1);
         match self.stage {
             Stage::Content | Stage::Tunnel => {
                 let end = if self.delivery.has_all() { "was whole" } else { "is cut off" };

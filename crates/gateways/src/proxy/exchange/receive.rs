@@ -267,7 +267,7 @@ impl Exchange {
     /// Takes the end of the response as the upstream marks it. `is_clean`: no bytes follow it.
     pub(super) fn end(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         if !is_clean {
-            tools.shell.cx.stats.proxy_surplus += 1;
+            tools.shell.cx.stats.proxy_surplus.add(1);
             self.note(tools, SURPLUS);
         }
         self.finish(tools, is_clean);
@@ -276,14 +276,14 @@ impl Exchange {
     /// Completes the response. `is_clean`: the connection has not ended, and no bytes follow.
     pub(super) fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         if !self.end_output(tools, true) {
-            tools.shell.cx.stats.proxy_failed += 1;
+            tools.shell.cx.stats.proxy_failed.add(1);
             self.note(tools, "it sent less than its Content-Length; its response is cut off");
         }
         if let Some(key) = self.tries.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
             let has_whole_request = self.upload.has_sent_all && has_left;
             if !has_whole_request && self.stage == Stage::Content {
-                tools.shell.cx.stats.proxy_early += 1;
+                tools.shell.cx.stats.proxy_early.add(1);
                 self.note_client(tools, EARLY);
             }
             if self.wire.is_idle()
@@ -312,7 +312,7 @@ impl Exchange {
         match link.receive_behind(&mut tools.shell.ring, &mut [0]) {
             Ok(0) => true,
             Ok(_) => {
-                tools.shell.cx.stats.proxy_surplus += 1;
+                tools.shell.cx.stats.proxy_surplus.add(1);
                 self.note(tools, SURPLUS);
                 false
             }

@@ -35,7 +35,7 @@ impl Exchange {
         let names = (kind::SPOOL | self.key.to_bits(), self.upstream.buffer_device());
         let spool = Spool::new(&mut shell.ring, dir, rules.buffer, names, shell.cx.now);
         self.delivery.spool = Some(Box::new(spool));
-        shell.cx.stats.proxy_buffer_files += 1;
+        shell.cx.stats.proxy_buffer_files.add(1);
         self.pull(tools);
     }
 
@@ -76,7 +76,7 @@ impl Exchange {
     pub(super) fn fail_spool(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.delivery.leave_file();
         self.wake(tools);
-        tools.shell.cx.stats.proxy_buffer_failed += 1;
+        tools.shell.cx.stats.proxy_buffer_failed.add(1);
         if !self.upstream.is_buffer_reported.swap(true, Ordering::Relaxed) {
             let dir = self.upstream.rules.buffer_dir.as_deref().unwrap_or_else(|| Path::new(""));
             let text = format!(

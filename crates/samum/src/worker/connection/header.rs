@@ -35,7 +35,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 if rest.is_empty() { After::Keep } else { self.handle_received(tools, &rest) }
             }
             Err(Invalid) => {
-                shell.cx.stats.proxy_header_errors += 1;
+                shell.cx.stats.proxy_header_errors.add(1);
                 let client = self.origin.client().map_or("-", |client| &*client.name);
                 let is_tls = OtherProtocol::of(reader.bytes()) == Some(OtherProtocol::Tls);
                 let text = if is_tls {

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use metrics::Stats;
+use metrics::{Counters, Number};
 use session::forwarded::Scheme;
 use session::{Activity, Outgoing, Session};
 
@@ -54,27 +54,31 @@ impl<W: Outgoing, A> Work<W, A> {
 
     /// Notes how many requests the worker counts as active from now on. The scheme is that of the connection: it does not
     /// change while requests are active.
-    pub(super) fn count_requests(&mut self, stats: &mut Stats, scheme: Scheme, active: u32) {
+    pub(super) fn count_requests(&mut self, stats: &Counters, scheme: Scheme, active: u32) {
+        if active == self.active_requests {
+            return;
+        }
         let before = core::mem::replace(&mut self.active_requests, active);
         let sum = match scheme {
-            Scheme::Http => &mut stats.active_requests,
-            Scheme::Https => &mut stats.active_requests_tls,
+            Scheme::Http => &stats.active_requests,
+            Scheme::Https => &stats.active_requests_tls,
         };
-        *sum = *sum + u64::from(active) - u64::from(before);
+        sum.add(active.into());
+        sum.subtract(before.into());
     }
 
     /// Notes the activity with which the worker counts the connection from now on. Idle connections are not counted: they
     /// have no work.
-    pub(super) fn count_activity(&mut self, stats: &mut Stats, activity: Activity) {
+    pub(super) fn count_activity(&mut self, stats: &Counters, activity: Activity) {
         if activity == self.activity {
             return;
         }
         let before = core::mem::replace(&mut self.activity, activity);
         if let Some(count) = count_of(stats, before) {
-            *count -= 1;
+            count.subtract(1);
         }
         if let Some(count) = count_of(stats, activity) {
-            *count += 1;
+            count.add(1);
         }
     }
 
@@ -93,13 +97,13 @@ impl<W: Outgoing, A> Work<W, A> {
 }
 
 /// The number of connections with this activity, if they are counted.
-const fn count_of(stats: &mut Stats, activity: Activity) -> Option<&mut u64> {
+const fn count_of(stats: &Counters, activity: Activity) -> Option<&Number> {
     match activity {
         Activity::Idle => None,
-        Activity::Reading => Some(&mut stats.connections_reading),
-        Activity::Waiting => Some(&mut stats.connections_waiting),
-        Activity::Writing => Some(&mut stats.connections_writing),
-        Activity::Tunnel => Some(&mut stats.connections_tunnels),
+        Activity::Reading => Some(&stats.connections_reading),
+        Activity::Waiting => Some(&stats.connections_waiting),
+        Activity::Writing => Some(&stats.connections_writing),
+        Activity::Tunnel => Some(&stats.connections_tunnels),
     }
 }
 

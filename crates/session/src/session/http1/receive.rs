@@ -107,7 +107,7 @@ impl Http1 {
     #[cold]
     fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let is_too_long = reject.status == Status::ContentTooLarge;
-        cx.stats.long_bodies += u64::from(is_too_long);
+        cx.stats.long_bodies.add(u64::from(is_too_long));
         if !is_too_long || !self.hand_back(work) {
             self.break_off(work, cx, Some(reject));
         }

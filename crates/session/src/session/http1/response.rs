@@ -25,7 +25,7 @@ impl Work {
         response: &mut Response<'_>,
         mut last: bool,
     ) -> bool {
-        cx.stats.responses += 1;
+        cx.stats.responses.add(1);
         self.ends_with_connection = false;
         if response.terms.server_timing {
             self.facts.times.add_timing(cx, response);

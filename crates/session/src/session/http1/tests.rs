@@ -634,7 +634,7 @@ fn a_peer_that_has_not_got_everything_is_judged_as_during_a_response() {
             };
             let next = apply(&mut state, &mut cx, On::Deadline(acknowledged));
             if next != WAIT {
-                assert_eq!((next, cx.stats.slow_peers), (TIMED_OUT, 1), "{taken}");
+                assert_eq!((next, cx.stats.slow_peers.get()), (TIMED_OUT, 1), "{taken}");
                 ended_at = Some(second);
                 break;
             }
@@ -1477,16 +1477,16 @@ impl<'a> Rig<'a> {
         }
         let sent = responses(&self.out, &self.asked);
         assert!(sent.iter().all(|response| response.is_whole), "{self:?}");
-        assert_eq!(sent.len() as u64, self.cx.stats.responses);
+        assert_eq!(sent.len() as u64, self.cx.stats.responses.get());
         assert_eq!(sent.len(), self.logged.len());
     }
 
     /// What the peer got and what was logged at the end of the connection is what was begun.
     fn verify(&self) {
         let sent = responses(&self.out, &self.asked);
-        let refused = self.cx.stats.responses - self.begun.len() as u64;
+        let refused = self.cx.stats.responses.get() - self.begun.len() as u64;
         assert!(refused <= 1);
-        assert_eq!(self.logged.len() as u64, self.cx.stats.responses, "each is logged once");
+        assert_eq!(self.logged.len() as u64, self.cx.stats.responses.get(), "each is logged once");
         for (place, &(status, bytes)) in self.logged.iter().enumerate() {
             let Some(response) = sent.get(place) else {
                 assert_eq!(bytes, 0, "not even the head was sent");

@@ -90,12 +90,12 @@ impl Http2 {
             }
             Event::Reset { stream, code: _, fault } => {
                 let cx = requests.cx();
-                cx.stats.http2_resets += u64::from(fault.is_none());
-                cx.stats.http2_malformed += u64::from(fault.is_some());
+                cx.stats.http2_resets.add(u64::from(fault.is_none()));
+                cx.stats.http2_malformed.add(u64::from(fault.is_some()));
                 self.drop_lane(work, cx.now, stream, Cut::Client);
             }
-            Event::Malformed { .. } => requests.cx().stats.http2_malformed += 1,
-            Event::Refused { .. } => requests.cx().stats.http2_refused += 1,
+            Event::Malformed { .. } => requests.cx().stats.http2_malformed.add(1),
+            Event::Refused { .. } => requests.cx().stats.http2_refused.add(1),
             Event::Room { stream: 0 } => work.note_room(),
             Event::Room { stream } => work.scheduler.set_ready(stream, true),
             Event::Priority { stream, wish } => {
@@ -123,7 +123,7 @@ impl Http2 {
         let is_short =
             work.counted.held >= HELD_BYTES_MAX || (cx.budget.is_spent() && !work.lanes.is_empty());
         if is_short {
-            cx.stats.http2_refused += 1;
+            cx.stats.http2_refused.add(1);
             self.connection.reset(stream, ErrorCode::RefusedStream);
             return false;
         }
@@ -151,7 +151,7 @@ impl Http2 {
                 matches!(head.framing, Framing::Length(length) if length > consumer.bytes_max());
             if is_too_long {
                 let cx = requests.cx();
-                cx.stats.long_bodies += 1;
+                cx.stats.long_bodies.add(1);
                 return refusal::make(cx, work.place, TOO_LONG, Some(head), |cx, response| {
                     let is_head = head.method == http::Method::Head;
                     self.begin_response(work, cx, id, Some(head), is_head, response);
@@ -285,7 +285,7 @@ impl Http2 {
     /// Handles a body that is longer than its consumer takes.
     #[cold]
     fn handle_long_body(&mut self, work: &mut Work, cx: &mut Context, stream: u32) {
-        cx.stats.long_bodies += 1;
+        cx.stats.long_bodies.add(1);
         let Some(lane) = work.lane(stream) else { return };
         let Some(mut incoming) = lane.incoming.take() else { return };
         let is_handed_back = incoming.consumer.handle_excess();
@@ -341,10 +341,10 @@ impl Http2 {
     #[cold]
     fn handle_fault(&mut self, work: &mut Work, cx: &mut Context, fault: Fault) {
         if let Some(attack) = fault.attack {
-            cx.stats.http2_attacks[attack as usize] += 1;
+            cx.stats.http2_attacks[attack as usize].add(1);
             cx.http2_attack = Some((attack, work.place.client.flatten()));
         } else {
-            cx.stats.http2_faults += 1;
+            cx.stats.http2_faults.add(1);
         }
         while let Some(id) = work.lanes.last().map(|lane| lane.id) {
             if let Some(lane) = work.remove(id) {

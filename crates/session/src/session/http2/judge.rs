@@ -85,26 +85,26 @@ impl Http2 {
                 next
             }
             Wait::Idle(since) if since + cx.tuning.timeout_idle <= cx.now => {
-                cx.stats.timeouts += 1;
-                cx.stats.idle_timeouts += 1;
+                cx.stats.timeouts.add(1);
+                cx.stats.idle_timeouts.add(1);
                 self.wait = Wait::Server(cx.now);
                 self.connection.end(ErrorCode::NoError, "");
                 Next::Pump
             }
             Wait::Request(since) if since + cx.tuning.timeout_header <= cx.now => {
-                cx.stats.timeouts += 1;
-                cx.stats.header_timeouts += 1;
+                cx.stats.timeouts.add(1);
+                cx.stats.header_timeouts.add(1);
                 self.wait = Wait::Server(cx.now);
                 self.connection.end(ErrorCode::NoError, "the rest of a frame took too long");
                 Next::Pump
             }
             Wait::Server(since) if self.ended && since + cx.tuning.timeout_send <= cx.now => {
-                cx.stats.timeouts += 1;
+                cx.stats.timeouts.add(1);
                 Next::Close(Why::TimedOut)
             }
             Wait::Peer(since, before) if since + cx.tuning.timeout_send <= cx.now => {
                 if !cx.is_fast_enough(since, before, acknowledged) {
-                    cx.stats.slow_peers += 1;
+                    cx.stats.slow_peers.add(1);
                     return Next::Close(Why::TimedOut);
                 }
                 self.wait = Wait::Peer(cx.now, acknowledged);
@@ -116,7 +116,7 @@ impl Http2 {
                     return Next::Close(Why::Done);
                 }
                 if acknowledged <= before {
-                    cx.stats.slow_peers += 1;
+                    cx.stats.slow_peers.add(1);
                     return Next::Close(Why::TimedOut);
                 }
                 self.wait = Wait::Lingering(cx.now, acknowledged);
@@ -148,12 +148,12 @@ impl Http2 {
         for (id, lane_moved) in late {
             let is_enough = !is_slow && lane_moved >= (least / were_late).max(1);
             if !is_enough && (is_slow || !work.stop_waiting_for_body(id)) {
-                cx.stats.slow_streams += 1;
+                cx.stats.slow_streams.add(1);
                 self.end_late(work, cx, id);
             }
         }
         if is_slow {
-            cx.stats.slow_peers += 1;
+            cx.stats.slow_peers.add(1);
             self.connection.end(ErrorCode::NoError, "the streams were too slow");
             work.has_answered = false;
         }

@@ -61,7 +61,7 @@ impl Http2 {
             Some(lane) => lane.times,
             None => work.current.1,
         };
-        cx.stats.responses += 1;
+        cx.stats.responses.add(1);
         self.write_control(work);
         if response.is_made_while_sent() {
             self.invite(work, id);
