@@ -37,13 +37,7 @@ const CLIENTS: usize = 12;
 const REQUESTS: usize = 10;
 
 fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Random::new(seed);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&chance.bits().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    Random::new(seed).words(len)
 }
 
 /// The name of the file of a size. One of them is a film, whose layout is learned.

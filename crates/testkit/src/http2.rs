@@ -101,6 +101,8 @@ pub struct Http2<S = TcpStream> {
     next_stream: u32,
     /// The replies of all streams.
     replies: BTreeMap<u32, Reply>,
+    /// The reply of a stream of which nothing has come.
+    nothing: Reply,
     /// A header block that is not complete.
     block: Vec<u8>,
     /// The bytes that may be sent on the connection, and on streams in addition to the initial window.
@@ -143,6 +145,7 @@ impl<S: Read + Write> Http2<S> {
             input: Vec::new(),
             next_stream: 1,
             replies: BTreeMap::new(),
+            nothing: Reply::default(),
             block: Vec::new(),
             room: INITIAL_WINDOW,
             stream_room: BTreeMap::new(),
@@ -290,8 +293,8 @@ impl<S: Read + Write> Http2<S> {
 
     /// The response on a stream as far as it has come.
     #[must_use]
-    pub fn so_far(&self, stream: u32) -> Reply {
-        self.replies.get(&stream).cloned().unwrap_or_default()
+    pub fn so_far(&self, stream: u32) -> &Reply {
+        self.replies.get(&stream).unwrap_or(&self.nothing)
     }
 
     /// Asks for a path, and returns the response.

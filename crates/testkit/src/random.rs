@@ -4,6 +4,14 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 impl Random {
     /// The sequence of a seed.
     #[must_use]
@@ -11,13 +19,20 @@ impl Random {
         Self(seed)
     }
 
+    /// The sequence of a seed after this many numbers.
+    pub(crate) const fn at(seed: u64, numbers: u64) -> Self {
+        Self(seed.wrapping_add(numbers.wrapping_mul(STEP)))
+    }
+
+    /// A seed whose sequence is unrelated to those of the seeds beside this one.
+    pub(crate) const fn scrambled(seed: u64) -> u64 {
+        mix(seed)
+    }
+
     /// The next 64 bits.
     pub const fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
     }
 
     /// From 0 to `end`, which is left out. A bias of `end` / 2⁶⁴ does not matter in a test.
@@ -33,7 +48,17 @@ impl Random {
         self.bits().is_multiple_of(times)
     }
 
-    /// This many random bytes.
+    /// This many random bytes, eight of each number. Tests make gigabytes, and a loop over words is fast without optimisation.
+    pub fn words(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len.next_multiple_of(8)];
+        for word in bytes.as_chunks_mut::<8>().0 {
+            *word = self.bits().to_le_bytes();
+        }
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// This many random bytes, each of another number.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.bits().to_be_bytes()[0]).collect()
     }

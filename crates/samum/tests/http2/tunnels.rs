@@ -142,7 +142,7 @@ fn body_of(client: &mut Http2, stream: u32, count: usize) -> Vec<u8> {
     while client.so_far(stream).body.len() < count {
         client.take_frame().unwrap();
     }
-    client.so_far(stream).body
+    client.so_far(stream).body.clone()
 }
 
 /// The settings that a server begins with.

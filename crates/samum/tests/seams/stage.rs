@@ -25,13 +25,7 @@ const DESCRIPTORS_MAX: usize = 6;
 
 /// Bytes that differ everywhere.
 pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Random::new(seed);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&chance.bits().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
+    Random::new(seed).words(len)
 }
 
 /// Runs a test with that many seeds, or with the one that `SAMUM_SEED` names.

@@ -34,11 +34,7 @@ const SLOW: &str = "slow/f700000";
 const CANCEL: u32 = 8;
 
 fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Random::new(seed ^ len as u64);
-    let mut bytes: Vec<u8> =
-        (0..len.div_ceil(8)).flat_map(|_| chance.bits().to_le_bytes()).collect();
-    bytes.truncate(len);
-    bytes
+    Random::new(seed ^ len as u64).words(len)
 }
 
 /// A world with the files, and the number of the device.
@@ -125,7 +121,7 @@ impl Client {
         while self.0.take_frame().is_ok() {}
     }
 
-    fn reply(&mut self, stream: u32) -> Reply {
+    fn reply(&mut self, stream: u32) -> &Reply {
         self.look();
         self.0.so_far(stream)
     }
@@ -180,7 +176,7 @@ fn a_cold_stream_does_not_hold_up_hot_ones() {
             assert_whole(&mut client, *stream, &content(seed, *len));
         }
         pass(&mut worker, Duration::from_secs(10));
-        assert_eq!(client.reply(sought), Reply::default());
+        assert_eq!(client.reply(sought), &Reply::default());
         let begun = client.reply(cold);
         assert!(begun.status == 200 && begun.body.is_empty() && !begun.is_over(), "{begun:?}");
 
