@@ -4,6 +4,7 @@
 //! `/dribble/SEED/LENGTH/KIND` is answered with bytes made of the seed.
 
 use core::cell::RefCell;
+use core::mem;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -47,7 +48,7 @@ struct Spring {
     ticket: Ticket,
     chance: Random,
     /// The bytes still to be made.
-    left: VecDeque<u8>,
+    left: Vec<u8>,
     made: Vec<u8>,
     fails: bool,
     said: Option<u64>,
@@ -75,7 +76,7 @@ struct DribbleProducer(Rc<RefCell<Spring>>);
 impl Producer for DribbleProducer {
     fn poll(&mut self, _room: u64, sink: &mut dyn BodySink) -> Produced {
         let mut spring = self.0.borrow_mut();
-        sink.push(Piece::Bytes(core::mem::take(&mut spring.made)));
+        sink.push(Piece::Bytes(mem::take(&mut spring.made)));
         spring.waits = !spring.left.is_empty();
         match (spring.waits, spring.fails) {
             (true, _) => Produced::Waiting,
@@ -106,7 +107,7 @@ impl Dribble {
         let spring = Rc::new(RefCell::new(Spring {
             ticket,
             chance,
-            left: asked.made().into(),
+            left: asked.made(),
             made: Vec::new(),
             fails: asked.kind == Kind::Fails,
             said: asked.said(),
@@ -168,7 +169,8 @@ impl Handler for Dribble {
         };
         let mut spring = spring.borrow_mut();
         let count = (1 + spring.chance.below(20_000)).min(spring.left.len());
-        let piece: Vec<u8> = spring.left.drain(..count).collect();
+        let rest = spring.left.split_off(count);
+        let piece = mem::replace(&mut spring.left, rest);
         spring.made.extend(piece);
         if spring.waits {
             self.woken.push_back(spring.ticket);

@@ -34,7 +34,8 @@ impl Far {
                 return;
             }
             let (bytes, has_ended) = &mut self.streams[usize::from(u16::from_be_bytes([a, b]))];
-            bytes.extend(self.input.drain(..end).skip(HEAD_BYTES));
+            bytes.extend_from_slice(&self.input[HEAD_BYTES..end]);
+            self.input.drain(..end);
             *has_ended |= end == HEAD_BYTES;
         }
     }
