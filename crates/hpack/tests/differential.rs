@@ -1,6 +1,7 @@
 //! The encoder and the decoder against another implementation, `loona-hpack`.
 
 use hpack::{Decoder, Encoder, Limits};
+use loona_hpack::decoder::DecoderError;
 use proptest::prelude::*;
 
 const LIMITS: Limits = Limits { list_bytes_max: usize::MAX, fields_max: usize::MAX };
@@ -63,7 +64,8 @@ proptest! {
     }
 
     /// If both decoders accept a block, they decode the same fields. The other decoder accepts more: sizes of the table
-    /// between fields, and any number of sizes.
+    /// between fields, and any number of sizes. It refuses a block of sizes alone, which RFC 7541, section 4.2 allows: such a
+    /// size is at the beginning of its block.
     #[test]
     fn any_bytes_mean_the_same_to_both(
         blocks in proptest::collection::vec(
@@ -78,7 +80,10 @@ proptest! {
             let mut text = Vec::new();
             let ours = decoder.decode(&block, &LIMITS, &mut text, |_, _| ());
             let Ok(decoded) = ours else { break };
-            let theirs = other.decode(&block).expect("what we accept is valid");
+            let theirs = match other.decode(&block) {
+                Err(DecoderError::SizeUpdateAtEnd) if decoded.fields == 0 => break,
+                theirs => theirs.expect("what we accept is valid"),
+            };
             prop_assert_eq!(text, text_of(&theirs));
             prop_assert_eq!(decoded.fields, theirs.len());
         }
