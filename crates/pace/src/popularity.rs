@@ -112,7 +112,7 @@ impl<'a> Popularity<'a> {
             self.set_cutoff();
         }
         // The worker that counts the last request of a period halves the counts.
-        if requests == self.lines.len() * size_of::<CounterLine>() * REQUESTS_PER_COUNTER {
+        if requests == size_of_val(self.lines) * REQUESTS_PER_COUNTER {
             self.sums.requests.fetch_sub(requests / 2, Relaxed);
             self.halve();
         }

@@ -443,7 +443,7 @@ fn a_file_that_was_found_by_another_name_of_the_index_is_not_the_same() {
         let mut previous = Rc::into_inner(cached(stat(7), true)).expect("the only one");
         previous.index = index;
         let mut load =
-            Load::new(TreeId::new(0), b"".as_slice().into(), Some(Rc::new(previous)), None);
+            Load::new(TreeId::new(0), b"".as_slice().into(), Some(Rc::new(previous)), None, None);
         let look = world.look(Coverage::Watched);
         world.look_with(&mut load, look);
         let file = Reply::Opened(world.open());
@@ -596,7 +596,7 @@ fn a_sibling_that_is_a_link_is_followed_and_the_file_is_not_believed_to_be_watch
 #[test]
 fn no_siblings_are_looked_for_where_there_are_none() {
     let world = &mut World::new();
-    let mut load = Load::new(TreeId::new(0), b"x"[..].into(), None, None);
+    let mut load = Load::new(TreeId::new(0), b"x"[..].into(), None, None, None);
     let look = Look { may_have_siblings: false, ..world.look(Coverage::Watched) };
     world.look_with(&mut load, look);
     let file = world.open();
