@@ -25,8 +25,9 @@ const GATEWAYS_MAX: u64 = 32;
 /// The same with contents of upstreams, of which each has a piece of up to 20 KiB that came with its head. With epoll some have
 /// two: a second piece may come before a busy worker has looked at the first.
 const UPSTREAMS_BYTES_MAX: u64 = CONNECTION_BYTES_MAX + CONNECTION_BYTES_MAX / 2;
-/// The same with files that a disk has to bring, with the threads that read them.
-const COLD_BYTES_MAX: u64 = CONNECTION_BYTES_MAX + CONNECTION_BYTES_MAX / 2;
+/// The same with files that a disk has to bring. With epoll the threads that read them count, too: the memory of their stacks, which
+/// an optimised server needs less of.
+const COLD_BYTES_MAX: u64 = 2 * CONNECTION_BYTES_MAX + CONNECTION_BYTES_MAX / 2;
 
 fn stage(driver: &str, tree: &Tree) -> Server {
     stage_with(driver, tree, "")
