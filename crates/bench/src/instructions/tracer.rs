@@ -262,7 +262,8 @@ mod tests {
         let rounds = b.instructions - a.instructions;
         assert_eq!(c.instructions - b.instructions, rounds, "{counts:?}");
         assert!(rounds >= 2000 && rounds % 1000 == 0, "{rounds} for 1,000 rounds");
-        assert!(a.instructions < rounds + 300, "{counts:?}");
+        // Libraries that are not optimised need some hundreds for the two calls.
+        assert!(a.instructions < rounds + 1000, "{counts:?}");
     }
 
     #[test]
