@@ -24,6 +24,7 @@ mod os_sockets {
         the_socket_is_nonblocking_and_close_on_exec,
         a_unix_socket_with_a_full_backlog_is_an_error,
         a_response_that_has_come_whole_is_received_at_once,
+        a_caller_without_time_gets_no_more_of_a_response,
     );
 }
 
@@ -67,6 +68,35 @@ fn a_response_that_has_come_whole_is_received_at_once(s: &mut Stage) {
     s.pause();
     let recv = s.ring.submit(Op::Recv(socket), 0);
     assert!(*s.received(recv) == response);
+    peer.close();
+    s.eof(recv);
+}
+
+/// The receiver may want no more after the first bytes, and it has had no time to look at these.
+fn a_caller_without_time_gets_no_more_of_a_response(s: &mut Stage) {
+    let (listener, address) = s.far_listener(Family::Unix);
+    let socket = connected(s, address);
+    let mut peer = listener.accept();
+    let response = pattern(100_000);
+    peer.send(&response);
+    s.pause();
+    let recv = s.ring.submit(Op::Recv(socket), 0);
+    let (mut completions, mut seen) = (Vec::new(), 0);
+    for _ in 0..5 {
+        s.ring.wait(None, &mut completions).unwrap();
+        seen = completions.iter().filter(|one| one.key == recv).count();
+        s.ring.put_back(&mut completions);
+    }
+    assert_eq!(seen, 1, "buffers wait for a caller that may not want them");
+    s.ring.wait(None, &mut completions).unwrap();
+    let mut received = Vec::new();
+    while let Some(completion) = completions.pop() {
+        if let Ok(Event::Received(bytes)) = completion.result {
+            received.extend_from_slice(&bytes);
+        }
+    }
+    received.extend(s.received_bytes(recv, response.len() - received.len()));
+    assert!(received == response);
     peer.close();
     s.eof(recv);
 }

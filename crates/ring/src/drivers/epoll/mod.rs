@@ -41,6 +41,9 @@ pub(crate) struct Epoll {
     spare_accepts: Vec<Key>,
     /// Operations to try at the next turn without waiting for an edge.
     again: Vec<Key>,
+    /// Receives of connected sockets that may bring more. They wait until the caller has given back the buffers: it may want
+    /// no more, and has looked at none of the buffers if it had no time.
+    more: Vec<Key>,
     /// Receives that found no free buffer; tried again when the caller has given some back.
     starved: Vec<Key>,
     events: Vec<epoll::Event>,
@@ -57,6 +60,7 @@ impl Epoll {
             interests: Vec::new(),
             spare_accepts: Vec::new(),
             again: Vec::new(),
+            more: Vec::new(),
             starved: Vec::new(),
             events: Vec::with_capacity(EVENTS_MAX),
             inotify_added: false,
@@ -126,6 +130,9 @@ impl Epoll {
         self.close_unused(common, now);
         if !self.starved.is_empty() && self.recv.has_free() {
             self.again.append(&mut self.starved);
+        }
+        if !self.more.is_empty() && self.wide.is_all_free() {
+            self.again.append(&mut self.more);
         }
         for key in core::mem::take(&mut self.again) {
             self.attempt(common, key);

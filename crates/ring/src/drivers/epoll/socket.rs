@@ -30,7 +30,7 @@ pub(super) struct Interest {
     added: bool,
     /// The peer has closed its side or the socket is broken; there will be no further edge of it.
     dead: bool,
-    /// True if `input` is in `again` or `starved` already.
+    /// True if `input` is in `again`, `more` or `starved` already.
     queued: bool,
     input: Option<Key>,
     output: Option<Key>,
@@ -210,7 +210,8 @@ impl Epoll {
                 // stream follows.
                 if interest.dead || buf.len() == pool.shape().size {
                     interest.queued = true;
-                    self.again.push(key);
+                    let queue = if fd.is_connected() { &mut self.more } else { &mut self.again };
+                    queue.push(key);
                 }
                 common.emit(key, Event::Received(buf));
                 return;
