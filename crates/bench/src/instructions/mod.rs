@@ -4,8 +4,7 @@
 //! and its helper threads are single-stepped (`tracer`) from the moment a request is sent until all of
 //! them sleep again and the client has the whole response. The instructions that they execute in user
 //! space and the system calls that they make are counted. A table of the counts is kept with the code
-//! (`docs/instructions.txt`, and `docs/instructions-amd.txt` for another processor). CI compares each change with the
-//! matching table (`table`).
+//! (`docs/instructions.txt`), for one kind of processor. On such a processor CI compares each change with it (`table`).
 //!
 //! Requests to samum's own stack come over the link of `league` between two network namespaces. The link needs root;
 //! without root their lines are skipped.
