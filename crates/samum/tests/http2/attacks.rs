@@ -22,9 +22,6 @@ const REFUSED_STREAM: u32 = 7;
 const CONNECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// The streams of a connection that occupy gateways.
 const GATEWAYS_MAX: u64 = 32;
-/// The same with contents of upstreams, of which each has a piece of up to 20 KiB that came with its head. With epoll some have
-/// two: a second piece may come before a busy worker has looked at the first.
-const UPSTREAMS_BYTES_MAX: u64 = CONNECTION_BYTES_MAX + CONNECTION_BYTES_MAX / 2;
 /// The same with files that a disk has to bring. With epoll the threads that read them count, too: the memory of their stacks, which
 /// an optimised server needs less of.
 const COLD_BYTES_MAX: u64 = 2 * CONNECTION_BYTES_MAX + CONNECTION_BYTES_MAX / 2;
@@ -553,7 +550,7 @@ fn clients_that_take_nothing_of_an_upstream_cost_little_memory() {
         }
         let after = resident_bytes(&server);
         let each = after.saturating_sub(before) / ATTACKERS;
-        assert!(each <= UPSTREAMS_BYTES_MAX, "{each} bytes for each connection");
+        assert!(each <= CONNECTION_BYTES_MAX, "{each} bytes for each connection");
         drop(attackers);
         assert_eq!(other.ask("/files/a.txt").unwrap().body, b"a file");
     });
