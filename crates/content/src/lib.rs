@@ -5,9 +5,9 @@
 //! small file. Data that the kernel has in memory is read directly; other data goes through the ring. Requests for the
 //! same path join the load.
 //!
-//! A cached resource is believed until an inode event contradicts it. Some files have no such events: on network file
-//! systems and FUSE, behind symbolic links, and with several names. These files are believed for `AGE_MAX`. From half
-//! of that age on, a request for such a file begins another load in the background.
+//! A cached resource is believed until an inode event contradicts it, and for a limited time (see *Freshness*). Some
+//! files have no such events: on network file systems and FUSE, behind symbolic links, and with several names. For these
+//! files the time is `AGE_MAX`. From half of the time on, a request for a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
 //! elsewhere. The kernel is asked directly for names that it has in memory. Where directories are watched, it is also

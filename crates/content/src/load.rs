@@ -82,13 +82,13 @@ pub(super) struct Load<F> {
     is_html: bool,
     /// True if a directory has exactly this path.
     is_directory: bool,
-    /// The position, in the list of index names, of the name being looked for, if the path is that of a directory.
+    /// For a path that ends with a slash: the position, in the list of index names, of the name that is looked for.
     index: usize,
-    /// The first error of this look for which a link is the reason.
+    /// The first error in this look that a symbolic link has caused.
     link_error: Option<io::Error>,
-    /// The number of open files that are reserved for the load; 0 until they are.
+    /// The number of open files that are reserved for the load; 0 while none are reserved.
     reserved: usize,
-    /// The file, if it was opened as for [`Step::Finding`] just before the load began.
+    /// The file, if it was opened just before the load began, in the way of [`Step::Finding`].
     found: Option<F>,
     step: Step<F>,
 }
@@ -164,7 +164,7 @@ enum Step<F> {
     },
     /// The small files are being read.
     Reading { look: Look<F>, parts: Parts<(Seen<F>, Body)>, is_changed: bool },
-    /// The step is complete, and the caller chooses the next one ([`Next`]).
+    /// The step is complete. [`Next`] says what the caller must do now.
     Done,
 }
 
@@ -270,7 +270,7 @@ pub(super) enum Outcome<F> {
     /// The path names a directory, but the slash at its end is missing.
     Redirect(Look<F>),
     /// The path has a clean form: the path without its end (`.html`, or the name of the index). The number is the length of
-    /// the clean form in bytes. The path itself is not that of a directory.
+    /// the clean form in bytes. No directory has exactly this path.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// There is nothing at this path that can be served; the value is the reason.
@@ -278,7 +278,7 @@ pub(super) enum Outcome<F> {
     /// The file is replaced faster than it can be opened.
     Replaced,
     TooLarge,
-    /// The call failed. For the file itself, its mode and its owner are known.
+    /// The call failed. If the file itself could not be opened, the pair is its mode and its owner.
     Failed(io::Error, Option<(u32, u32)>),
 }
 
@@ -529,7 +529,7 @@ impl<F: Clone> Load<F> {
         self.wait(step)
     }
 
-    /// Ends the load because there is no such file either. A directory with this name is redirected to the path with a slash.
+    /// Ends the load because no file has this path with `.html` after it, or because clean URLs are off. A directory with this name is redirected to the path with a slash.
     fn without_html(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
@@ -696,7 +696,7 @@ impl<F: Clone> Load<F> {
         let now = |part: usize| parts[part].as_ref().map(|seen| &seen.stat);
         let is_same = now(0) == Some(&files.plain.stat)
             && (1..).zip(&files.encoded).all(|(part, variant)| {
-                // A copy stands in no file, and stays as long as no file takes its place.
+                // A copy has no file of its own. It is unchanged until a file with the name of this variant exists.
                 let file = variant.as_ref().filter(|variant| !variant.is_copy);
                 now(part) == file.map(|variant| &variant.stat)
             });
@@ -789,8 +789,8 @@ impl<F> Look<F> {
         self.way == Coverage::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }
 
-    /// Records a file with several names, or a file that is a mount. It may change through an unwatched directory,
-    /// so its way counts as unwatched.
+    /// Makes the way unwatched for a file with several hard links, or for one on which something is mounted: it may
+    /// change through a directory that is not watched.
     fn respect_names(&mut self, stat: &Stat) {
         if self.way == Coverage::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
             self.way = Coverage::Unwatched;

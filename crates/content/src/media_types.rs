@@ -32,7 +32,7 @@ fn is_text(media_type: &str) -> bool {
         || matches!(media_type, "application/javascript" | "application/json" | "image/svg+xml")
 }
 
-/// The media type of a file: of its whole name, or else of its longest extension that has one.
+/// The media type of a file: of its whole name, else of its longest extension that is configured, else of its last one.
 fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Cow<'a, str> {
     let name = String::from_utf8_lossy(base(path)).to_ascii_lowercase();
     let extensions = || name.match_indices('.').map(|(at, _)| &name[at + 1..]);

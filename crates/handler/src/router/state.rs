@@ -33,7 +33,7 @@
 //!
 //! | state | waits for | has | then |
 //! |---|---|---|---|
-//! | Offered | its session: it has the consumer, and asks for the answer at once or never | the decision of the guard | `begin`, or a refusal |
+//! | Offered | its session: it has the consumer, and asks for the answer immediately or never | the decision of the guard | Authorize, Recall or `begin`, or a refusal |
 //! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall (after a hand-over: `begin`, or the named file), or a refusal |
 //! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |

@@ -1,7 +1,7 @@
 //! After the head has come, a long content bypasses the ring: the worker reads it from the socket with direct calls.
 //! This is called *pulling*. The content goes into a pipe that is spliced to the client. If no pipe is free, or if the
-//! client is slow, it goes into a cyclic buffer from which it is sent. Bytes of a tunnel to the client are pulled while
-//! many of them come together.
+//! client is slow, it goes into a cyclic buffer from which it is sent. In a tunnel, the bytes for the client are pulled
+//! while many of them arrive at a time.
 //!
 //! The ring receives up to 20 KiB at a time from an upstream, and copies these bytes once more. This suits small
 //! responses, because they need no other call.
@@ -15,11 +15,12 @@
 //! - for a client that has made no room during the last 0.1 s.
 //!
 //! Bytes of a FastCGI application on a new link are pulled into the buffer from the first byte on. php-fpm writes 8 KiB
-//! at a time, and each write would be an event and a copy. A tunnel is pulled when 8 KiB wait for the client, until
-//! less than 2 KiB come together. So messages go through the ring, and bulk data does not.
+//! at a time, and each write would be an event and a copy. Pulling of a tunnel begins when 8 KiB wait for the
+//! client, and ends when one call brings less than 2 KiB. So messages go through the ring, and bulk data does not.
 //!
 //! While contents come in pieces, the worker's next wait gathers completions: as many as there are exchanges, at most
-//! 16, for at most 20 µs. A piece that wakes a sleeping worker costs its sender an interrupt.
+//! 16, for at most 20 µs. Otherwise each piece would wake the sleeping worker, and each
+//! wake-up costs the upstream an interrupt.
 
 use std::io;
 
@@ -40,13 +41,14 @@ use upstream::Link;
 /// content of known length, this is the rest after the bytes that came with the head. For a content of unknown length
 /// it is the bytes that have come, and for a tunnel the bytes that wait for the client.
 pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
-/// If one call brings less than this through a tunnel, the ring receives again, which needs fewer calls for a message.
+/// If one call brings less than this through a tunnel, the tunnel goes back to the ring, which needs fewer calls for a
+/// short message.
 /// It is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
-/// Bytes of cyclic buffers that are kept for the next contents while there are exchanges. Memory of a kept buffer that
-/// was never used costs nothing.
+/// Bytes of cyclic buffers that are kept for the next contents while there are exchanges. Parts of a kept buffer that
+/// were never written cost nothing.
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer, because keeping account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
@@ -140,7 +142,7 @@ impl Exchange {
     /// Pulls the bytes that have come, while there is room for them and the quantum is not used up.
     pub(in crate::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.reception.method.is_pulled() && self.receives() {
-            // Short parts are copied out of the cyclic buffer, so its size does not limit them.
+            // Short parts are copied out of the cyclic buffer, so its size does not limit how many bytes wait. This check does.
             let is_bounded = self.reception.method.is_memory() || self.is_beside_others();
             if is_bounded && self.is_full() {
                 return;
@@ -170,7 +172,8 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the share of the exchange in this turn of the worker is used up, or the time of all exchanges.
+    /// Returns true if, in this worker turn, the exchange has used up its quantum, or all exchanges together have used up
+    /// their time.
     fn is_turn_over(&mut self, tools: &mut Tools<'_>) -> bool {
         let has_share = self.reception.share.is_left(tools.shell.cx.turn);
         !has_share || is_pull_over(tools.pull_until, tools.shell)
@@ -195,7 +198,7 @@ impl Exchange {
         }
     }
 
-    /// Returns true if a slow client should get a cyclic buffer, or a file, here.
+    /// Returns true if a cyclic buffer or a file would help now if the client is slow.
     pub(super) fn may_be_slow(&self) -> bool {
         let may_help = match self.reception.method {
             ReceiveMethod::Ring => false,
@@ -271,8 +274,8 @@ impl Exchange {
     }
 
     /// Pulls into memory a content whose end is marked by its framing or by the end of the connection. Until the turn
-    /// of the content comes, it stays in the socket. If no client wants it any more, only its end is read, so that the
-    /// connection can be kept.
+    /// of the content comes, it stays in the socket. If no client wants the content any more, the rest of it is read and dropped, so
+    /// that the connection can be kept.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
         let link = self.tries.link(tools.links)?;
         let is_early = !self.is_taken() && !self.delivery.has_all();
@@ -292,7 +295,7 @@ impl Exchange {
         }
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         if matches!(came, Ok(0)) {
-            // The buffer is full of a line without an end.
+            // The connection has ended, perhaps within a line.
             unread.extend_from_slice(buffer.bytes());
         }
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
@@ -363,14 +366,15 @@ impl Exchange {
             let piece = Piece::Cyclic(buffer.take(rest));
             self.take(tools, piece);
         }
-        // If another server is asked now, the rest came from the one before.
+        // If another server is asked now, the bytes in the buffer came from the last one, and are dropped.
         if self.stage != Stage::Connecting {
             self.reception.method = ReceiveMethod::Memory { buffer, is_interrupted };
         }
     }
 
-    /// Takes a cyclic buffer, unless there is one; returns false if none is free. A response has a small buffer before
-    /// its turn, if its connection has other requests, and while the worker has no memory for a whole buffer.
+    /// Takes a cyclic buffer, unless there is one; returns false if none is free. A response gets a small buffer in
+    /// each of these cases: its turn has not come; its connection has other requests; the worker has no memory for a
+    /// whole buffer.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         let whole = self.buffer_bytes();
         if !self.reception.method.is_memory() {

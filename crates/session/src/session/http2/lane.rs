@@ -15,13 +15,14 @@ use crate::session::framing::{BodyFraming, Sink};
 use crate::session::times::Times;
 use crate::session::{BrokenEnd, Left, Unanswered};
 
-/// The maximum number of lanes of a connection with which each lane may use the whole window of its file. More lanes
-/// share what one connection may prefetch.
+/// While a connection has at most this many lanes, each lane may read as far ahead as its file allows (its window). If
+/// there are more lanes, they divide this window.
 const WHOLE_WINDOW_LANES: usize = 2;
-/// A producer keeps much memory only for a client whose window once had room for a whole frame (this many bytes). A
-/// client with smaller windows might receive nothing more.
+/// A producer keeps much memory only for a client whose flow-control window once had room for a whole frame (this many
+/// bytes). A client with smaller windows may have stopped reading, and would have the memory for nothing.
 const LARGE_WINDOW: u64 = http2::limits::FRAME_BYTES_MAX as u64;
-/// A window is divided into at most this many parts, so more lanes do not make reads smaller.
+/// The window of a file is divided into at most this many parts. Beyond this number, more lanes do not make reads
+/// smaller.
 const WINDOW_PARTS_MAX: usize = 8;
 
 /// One request that is not answered to its end.
@@ -30,7 +31,8 @@ pub(super) struct Lane {
     /// The number of its stream, and of the request.
     pub(super) id: u32,
     pub(super) stage: Stage,
-    /// True if the handler was asked about the request. It is asked late if no consumer takes the body.
+    /// True if the handler was asked about the request. If no consumer takes the body, the handler is asked only when the
+    /// whole body has come.
     pub(super) was_asked: bool,
     pub(super) times: Times,
     /// The priority that the client wishes.
@@ -43,15 +45,15 @@ pub(super) struct Lane {
     /// The body of the response, as far as it was promised and not framed.
     pub(super) stream: Stream,
     pub(super) pause: Pause,
-    /// Bytes of both bodies that were moved since the last judgement.
+    /// Bytes of the request body and of the response body that were moved since the last check of deadlines (`judge`).
     pub(super) moved: u64,
-    /// True if the client had to do something at the last judgement.
+    /// True if the lane waited for the client at the last check of deadlines.
     pub(super) was_late: bool,
     /// Memory of the lane and bytes of files that are counted for the connection.
     pub(super) counted: Counted,
     /// The limit against which its reads count.
     pub(super) reading: Reading,
-    /// True if the bytes of the response are paced.
+    /// True if a rate limits how fast the response is sent.
     pub(super) is_paced: bool,
     pub(super) tunnel: Tunnel,
 }
@@ -72,10 +74,11 @@ pub(super) enum Stage {
 pub(super) enum Lookup {
     /// The handler will deliver the answer.
     Pending(Option<Rc<dyn Search>>),
-    /// The turn of the response has come (false), or comes when a gateway is free for this connection (true).
+    /// The handler was not asked. False: it is asked now, because the turn of the response has come. True: it is asked when
+    /// a gateway is free for this connection.
     Postponed(bool),
-    /// No consumer takes the body. The handler is asked when the body has come. The number is how many bytes of it were
-    /// dropped. In this way a fault of the body is noticed, and no client has to stop in the middle of a short body.
+    /// No consumer takes the body. The handler is asked when the body has come, so a fault of the body is noticed, and a
+    /// client can send a short body to its end. The number is how many bytes of the body were dropped.
     Body(u64),
 }
 
@@ -102,7 +105,7 @@ pub(super) struct Sending {
     /// The parts that are not in the stream.
     pub(super) parts: Option<Parts>,
     pub(super) producer: Option<Box<dyn Producer>>,
-    /// True if some of the parts are made while they are sent, also before their producer is taken out of `parts`.
+    /// True if a producer makes a part of the body while it is sent, even if the producer is still in `parts`.
     pub(super) is_made: bool,
     pub(super) framing: BodyFraming,
     /// True if the client has had a [large](LARGE_WINDOW) window.
@@ -117,7 +120,7 @@ pub(super) struct Sending {
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) consumer: Box<dyn Consumer>,
-    /// Bytes for which the consumer had no room. They are within the window that a stream has in the beginning.
+    /// Bytes for which the consumer had no room. They are never more than the first window of a stream.
     pub(super) waiting: Vec<u8>,
     /// Bytes that have come.
     pub(super) received: u64,
