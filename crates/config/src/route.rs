@@ -25,7 +25,8 @@ pub struct Routes {
     /// is found without a search.
     firsts: [u64; 4],
     /// The paths in order. A path that ends with a slash has all paths that begin with it; any other has only itself.
-    /// So the prefixes of a path are the last node that is not after it, and the nodes [above](Node::above) that node.
+    /// To find the prefixes of a path, the search takes the last node that is not after the path, and the nodes
+    /// [above](Node::above) that node.
     nodes: Vec<Node>,
 }
 

@@ -7,9 +7,10 @@ use ring::Stat;
 
 /// Makes copies of files, or has made them. Only tests have one yet.
 pub trait Copier: fmt::Debug {
-    /// The copy of a file in a coding in which there is no file beside it. The copier is asked each time that the file is
-    /// loaded, and answers immediately: a copy that takes long has to be made elsewhere before. A watched file that has not changed is
-    /// not loaded again, so such a copy is used only after the file has left the cache. A copy is cached as long as its file is.
+    /// The copy of a file in a coding for which there is no precompressed file. The copier is asked each time that the file
+    /// is loaded, and answers immediately: a copy that takes long has to be made elsewhere before. A watched file that has
+    /// not changed is not loaded again, so such a copy is used only after the file has left the cache. A copy is cached as
+    /// long as its file is.
     fn copy(&mut self, original: &Original<'_>, coding: Coding) -> Option<Copied>;
 }
 

@@ -1,4 +1,4 @@
-//! Which listener has a connection that the stack has accepted, and whether the worker accepts it now. Pure.
+//! Finds the listener of a connection that the stack has accepted, and decides whether the worker accepts it now. Pure.
 
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};

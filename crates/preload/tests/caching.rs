@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use testkit::{Client, Content, Tree, skip};
 
 use crate::common::{count_in, tree};
-use crate::servers::{Running, free_port, helped, installed, nginx, open_to_all, statistics};
+use crate::servers::{Running, free_port, helped, nginx, open_to_all, program, statistics};
 
 const MIB: u64 = 1024 * 1024;
 const LARGE: u64 = 8;
@@ -111,22 +111,18 @@ fn start_nginx(
     Running::start(helped(&mut command, tree), port)
 }
 
-macro_rules! or_skip_programs {
-    ($name:literal) => {{
-        if !has_fincore() {
-            skip!("fincore is not installed");
-        }
-        match installed($name) {
-            Some(program) => program,
-            None => skip!("{} is not installed", $name),
-        }
-    }};
+/// The path of a program, or the reason to skip a test of what it leaves in the page cache.
+fn measurable(name: &str) -> Result<PathBuf, String> {
+    if !has_fincore() {
+        return Err("fincore is not installed".to_owned());
+    }
+    program(name)
 }
 
 /// The user decides whether the library may ask `cachestat(2)`.
 #[test]
 fn nginx_with_never_leaves_the_page_cache_as_it_was() {
-    let program = or_skip_programs!("nginx");
+    let program = testkit::or_skip!(measurable("nginx"));
     let names = names();
     let tree = site(&names);
     for user in ["user root;\n", "user daemon daemon;\n"] {
@@ -158,7 +154,7 @@ fn nginx_with_never_leaves_the_page_cache_as_it_was() {
 
 #[test]
 fn without_a_choice_the_files_stay() {
-    let program = or_skip_programs!("nginx");
+    let program = testkit::or_skip!(measurable("nginx"));
     let names = names();
     let tree = site(&names);
     names.iter().for_each(|name| tree.evict(format!("site/{name}")));
@@ -173,7 +169,7 @@ fn without_a_choice_the_files_stay() {
 /// The master and the workers begin and end within a moment; the client reads everything before.
 #[test]
 fn a_program_that_exits_soon_leaves_nothing() {
-    let program = or_skip_programs!("nginx");
+    let program = testkit::or_skip!(measurable("nginx"));
     let names = vec!["f0".to_owned()];
     let tree = site(&names);
     for user in ["user root;\n", "user daemon daemon;\n"] {
@@ -188,7 +184,7 @@ fn a_program_that_exits_soon_leaves_nothing() {
 
 #[test]
 fn lighttpd_with_never_leaves_the_page_cache_as_it_was() {
-    let program = or_skip_programs!("lighttpd");
+    let program = testkit::or_skip!(measurable("lighttpd"));
     let names: Vec<_> = (0..LARGE).map(|number| format!("f{number}")).collect();
     let tree = site(&names);
     names.iter().for_each(|name| tree.evict(format!("site/{name}")));
@@ -213,7 +209,7 @@ fn lighttpd_with_never_leaves_the_page_cache_as_it_was() {
 #[test]
 fn nginx_with_popular_keeps_what_is_asked_for_often() {
     const HOT: u64 = 40;
-    let program = or_skip_programs!("nginx");
+    let program = testkit::or_skip!(measurable("nginx"));
     if !cfg!(debug_assertions) {
         skip!("the size of the memory is set in debug builds only");
     }
@@ -255,7 +251,7 @@ fn nginx_with_popular_keeps_what_is_asked_for_often() {
 /// The bytes that are read for a client that takes few.
 #[test]
 fn a_window_bounds_what_is_read_ahead_of_a_client() {
-    let program = or_skip_programs!("nginx");
+    let program = testkit::or_skip!(measurable("nginx"));
     let names = vec!["f0".to_owned()];
     let tree = site(&names);
     let found = ["256k", "4m"].map(|window| {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::{Address, Client, Content, Disk, Throttle, Tree, kill_at, skip};
+use testkit::{Address, Client, Content, Disk, Throttle, Tree, kill_at};
 
 use crate::common::{count_in, cpu, descriptors, family, preloaded, tree, until};
 
@@ -121,7 +121,12 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+/// The path of a program, or the reason to skip a test.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
+    installed(name).ok_or_else(|| format!("{name} is not installed"))
+}
+
+fn installed(program: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/usr/bin"]
         .map(|place| Path::new(place).join(program))
         .into_iter()
@@ -268,18 +273,9 @@ fn assert_helped(tree: &Tree) {
     assert!(counted(tree, "rearmed") > 0, "no socket ever waited");
 }
 
-macro_rules! or_skip_program {
-    ($name:literal) => {
-        match installed($name) {
-            Some(program) => program,
-            None => skip!("{} is not installed", $name),
-        }
-    };
-}
-
 #[test]
 fn nginx_in_many_shapes_sends_every_byte() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     for (workers, main) in [
@@ -305,7 +301,7 @@ fn nginx_in_many_shapes_sends_every_byte() {
 
 #[test]
 fn nginx_as_a_cache_sends_every_byte() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site().directory("cache");
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let (origin, cache) = (free_port(), tree.path().join("cache"));
@@ -350,7 +346,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn nginx_does_not_stall_and_does_not_spin() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 1, "open_file_cache max=2000;");
@@ -366,7 +362,7 @@ fn nginx_as_another_user_brings_cold_files_as_quickly_as_root() {
     const FILES: u64 = 8;
     const BYTES: u64 = 32 * MIB;
     const WINDOW: Duration = Duration::from_secs(4);
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let names = (0..FILES).map(|number| format!("f{number}"));
     let tree = names.clone().fold(tree(), |tree, name| {
         tree.file(format!("site/{name}"), Content::pseudo_random(1, BYTES))
@@ -405,7 +401,7 @@ fn nginx_as_another_user_brings_cold_files_as_quickly_as_root() {
 #[test]
 fn nginx_beneath_a_filter_that_kills_at_cachestat_is_helped_without_it() {
     const CACHESTAT: i64 = 451;
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let port = free_port();
@@ -422,7 +418,7 @@ fn nginx_beneath_a_filter_that_kills_at_cachestat_is_helped_without_it() {
 
 #[test]
 fn nginx_keeps_no_descriptors_reloads_and_ends() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 2, "");
@@ -501,7 +497,7 @@ fn signal_pid(pid: u32, signal: Signal) {
 /// Each request has a connection of its own, which a server may not refuse or cut off at any of these.
 #[test]
 fn nginx_with_four_workers_of_another_user_reloads_rotates_logs_and_upgrades_under_load() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site();
     open_to_all(tree.path());
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
@@ -607,7 +603,7 @@ impl Drop for End<'_> {
 #[test]
 fn counts_are_the_owners_alone_and_follow_no_link() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = site().file("precious", "precious");
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 1, "");
@@ -637,7 +633,7 @@ fn counts_are_the_owners_alone_and_follow_no_link() {
 
 #[test]
 fn nginx_sends_files_that_are_replaced_and_truncated() {
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let tree = tree().file("site/r0", vec![200; 600_000]);
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let server = start_nginx(&tree, &throttle, &program, 1, "");
@@ -690,7 +686,7 @@ fn nginx_sends_files_that_are_replaced_and_truncated() {
 #[test]
 fn nginx_is_told_what_the_disk_says_when_it_fails() {
     const TORN: u64 = MIB;
-    let program = or_skip_program!("nginx");
+    let program = testkit::or_skip!(program("nginx"));
     let disk = testkit::or_skip!(Disk::new());
     let [good, bad] = [1, 2].map(|seed| Content::pseudo_random(seed, 4 * MIB));
     let files = disk.tree().file("good", good.clone()).file("bad", bad.clone());
@@ -731,7 +727,7 @@ fn sends_and_does_not_stall(command: &mut Command, port: u16, tree: &Tree, throt
 
 #[test]
 fn lighttpd_sends_every_byte_and_does_not_stall() {
-    let program = or_skip_program!("lighttpd");
+    let program = testkit::or_skip!(program("lighttpd"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let (port, root) = (free_port(), tree.path().display());
@@ -750,7 +746,7 @@ fn lighttpd_sends_every_byte_and_does_not_stall() {
 /// library.
 #[test]
 fn webfsd_sends_every_byte_and_does_not_stall() {
-    let program = or_skip_program!("webfsd");
+    let program = testkit::or_skip!(program("webfsd"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let port = free_port();
@@ -796,7 +792,7 @@ fn apache_with_a_process_for_each_connection_sends_every_byte() {
 }
 
 fn apache_with(model: &str, processes: &str) {
-    let program = or_skip_program!("apache2");
+    let program = testkit::or_skip!(program("apache2"));
     let tree = site();
     let throttle = testkit::or_skip!(Throttle::new(tree.path()));
     let (port, root) = (free_port(), tree.path().display());

@@ -273,7 +273,7 @@ fn the_first_name_of_an_index_that_is_there_wins() {
         let first = ask_on(&mut warm.client, "GET /d/\nAccept-Encoding: gzip");
         assert_eq!(first.header("Content-Type"), Some("text/plain; charset=utf-8"));
         assert_eq!(first.header("Content-Encoding"), None);
-        // What comes after it changes nothing.
+        // A name that comes after it in the list of index names changes nothing.
         tree.write("d/c.html", "third");
         warm.assert_soon("GET /d/", BY_EVENT, 200, "first");
         fs::remove_file(path("a.txt")).unwrap();

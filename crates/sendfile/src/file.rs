@@ -267,8 +267,8 @@ impl File {
         cache.request(*inode, range.start, range.end - range.start)
     }
 
-    /// Notes the begin of a read within a block that drops the pages it brings; the drop of the result is its end.
-    /// Until then no worker believes that the block is resident, and later none believes a look from before.
+    /// Notes that a read begins which drops the pages that it brings into a block. The read ends when the result is dropped.
+    /// Until then no worker believes that the block is resident. Looks that were made before the end are not believed later.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
         let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))

@@ -38,7 +38,7 @@ impl Open {
         &self.records
     }
 
-    /// Has nothing to do for now.
+    /// Gives the contexts to the worker, because the connection has nothing to do for now.
     pub(crate) fn rest(&mut self) {
         if !core::mem::replace(&mut self.is_resting, true) {
             self.established.listening().kept.put(self.number, self.records.rest());
@@ -46,7 +46,7 @@ impl Open {
     }
 }
 
-/// What the keys of a connection can be told from goes with it.
+/// Contexts hold the keys of a connection, so the worker keeps none of a connection that has ended.
 impl Drop for Open {
     fn drop(&mut self) {
         if self.is_resting {

@@ -430,7 +430,7 @@ fn the_names_of_an_index_are_looked_for_in_their_order() {
     world.asks.clear();
     world.look_with(&mut load, look);
     assert_eq!(world.asked(), ["0: find d/a.php"]);
-    // What cannot be opened hides the names after it.
+    // A file that cannot be opened hides the names after it.
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::ACCESS))), "failed");
 }
 

@@ -1,4 +1,4 @@
-//! Which pages are discarded, and when.
+//! Tests of the pages that are discarded, and of the times.
 
 use super::*;
 

@@ -39,7 +39,7 @@ pub(crate) enum Act {
 pub(crate) enum Seen {
     /// A request: its variables, as they were sent, and its content.
     Request(Vec<u8>, Vec<u8>),
-    /// What came after the last request, up to the end.
+    /// The bytes that came after the last request, up to the end.
     Rest(Vec<u8>),
 }
 

@@ -12,11 +12,11 @@ use crate::handler::{BodySink, Produced};
 /// The way in which the end of a body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// By its length, which is counted here: this many bytes are missing.
+    /// The length of the body marks its end. The number is how many bytes are missing.
     Length(u64),
-    /// By chunks.
+    /// The last chunk marks the end.
     Chunked,
-    /// Not by bytes of the body: the head has said the length, or the end is that of the connection, of a tunnel or of a
+    /// No bytes of the body mark its end: the head has said the length, or the end is that of the connection, of a tunnel or of a
     /// stream of HTTP/2.
     Unframed,
 }

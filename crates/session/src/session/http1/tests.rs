@@ -207,7 +207,7 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
 /// No request is answered at once.
 struct DeferAll<'a> {
     cx: &'a mut Context,
-    /// Whether each was the next.
+    /// For each request, true if it was the next.
     are_next: Vec<bool>,
 }
 

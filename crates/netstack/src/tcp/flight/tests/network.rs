@@ -149,7 +149,7 @@ struct World {
     /// When the link has sent all that it has.
     link_free: Time,
     outage_until: Time,
-    /// What the receiver has: up to here, and ranges after.
+    /// The receiver has all bytes up to this one, and the ranges after it.
     received: u32,
     ranges: Vec<(u32, u32)>,
     recent_ms: u32,
