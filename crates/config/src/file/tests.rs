@@ -1527,7 +1527,8 @@ fn action() -> impl Strategy<Value = Action> {
     let status = prop_oneof![Just(301), Just(302), Just(303), Just(307), Just(308)];
     prop_oneof![
         (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
-        ("https://[a-z]{1,5}/[!\"%-.0-z|~]{0,5}([$]0)?", status)
+        // No backslash: before a digit it is the star of other servers, and refused.
+        (r#"https://[a-z]{1,5}/[!"%-.0-\[\]-z|~]{0,5}([$]0)?"#, status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
         file().prop_map(Action::Redirects),
         (
@@ -1570,7 +1571,10 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     });
     let host = ("[a-z]{1,3}[.]org", 1..=u16::MAX);
     let host = host.prop_map(|(host, port)| ServerAddress::Host(host, port));
-    let address = prop_oneof![ip, host, file().prop_map(ServerAddress::Unix)];
+    // These look like a variable or a pattern of another server.
+    let socket = text().prop_map(|text| text.replace(['/', '.', '$', '%', '{', '*'], "a"));
+    let socket = socket.prop_map(|name| ServerAddress::Unix(format!("/{name}").into()));
+    let address = prop_oneof![ip, host, socket];
     let url = (address, option::of(path())).prop_map(|(address, path)| {
         let path = path.filter(|_| !matches!(address, ServerAddress::Unix(_)));
         ServerUrl { protocol: Protocol::Http, address, path }
