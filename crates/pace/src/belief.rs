@@ -1,21 +1,22 @@
 //! Decides when a block that was found resident has to be checked again.
 //!
 //! An exact check costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is cold);
-//! `cachestat(2)` costs 1 to 2 us and can only say no. A block leaves the page cache when memory is short, when a
-//! program drops it, or when its file changes, and the kernel reports none of these events. So a block is believed
-//! resident by the age of its last check, and each use still touches one byte.
+//! `cachestat(2)` costs 1 to 2 us and can only show that a page is missing. A block leaves the page cache when
+//! memory is short, when a program drops it, or when its file changes, and the kernel reports none of these events.
+//! So the age of its last check decides whether a block is believed to be resident, and each use still touches one
+//! byte.
 
 use core::time::Duration;
 
 /// An exact check is believed for this time while `cachestat` finds no page missing. `cachestat` also counts a page
-/// that was evicted and read again meanwhile, so no check holds for ever. At 10 s the copy of a check costs less
-/// than a thousandth of the CPU.
+/// that was evicted and read again since the check, so no check holds for ever. If a block is checked every 10 s,
+/// the copies cost less than a thousandth of the CPU.
 const LOOK: Duration = Duration::from_secs(10);
 /// A confirmation, or a check of a mapping, is believed for this time: a file that is sent 1,000 times a second is
-/// confirmed at every fifth send. Reclaim does not evict a page that was touched since then.
+/// confirmed at every fifth send. Reclaim does not evict a page that was touched within this time.
 const CONFIRMATION: Duration = Duration::from_millis(5);
-/// A check that nothing can confirm is believed for this time. At one copy in 50 ms, a file that is sent all the
-/// time costs less than a thousandth of the CPU for each block.
+/// A check that nothing can confirm is believed for this time. If a file is sent all the time, one copy in 50 ms
+/// costs less than a thousandth of the CPU for each block.
 const LOOK_ALONE: Duration = Duration::from_millis(50);
 /// A block that a read has just brought needs no touch for this time: a touch would be the first access of
 /// the processor to memory that the disk has written.

@@ -2,62 +2,71 @@
 
 use core::time::Duration;
 
-/// The minimum bytes of a read that continues a stream: the unit of residency. A copy of this size costs as much as
-/// an exact check, and proves the same.
+/// The minimum bytes of a read that continues a stream: the unit of residency. A copy of this size costs as much as an
+/// exact check, and also proves residency.
 pub const CHUNK_MIN: u64 = 256 * 1024;
-/// The maximum bytes of such a read: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
+/// The maximum bytes of a read that continues a stream: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
 pub const CHUNK_MAX: u64 = 1024 * 1024;
 
 /// The constants of the model. All but [`Constants::DEFAULT`] are for experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// A window that drains in this time needs no proof. The time is half of one access of a hard disk, which a
-    /// client that waits for a disk does not notice. A client does not notice a stop of this length either, so
+    /// A window that drains in this time needs no proof. The time is half of one access of a hard disk: a client that
+    /// waits for a disk does not notice it. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
     /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through without a pause (`throtl_slice`
-    /// in block/blk-throttle.c), so in the first round the device seems three times as fast as it is. In a much shorter
-    /// round it would seem as fast as memory.
+    /// in block/blk-throttle.c), so the first round has the bytes of 150 ms in 50 ms, and the device seems three times
+    /// as fast as it is. In a much shorter round the device would seem as fast as memory.
     pub round: Duration,
-    /// The minimum reads of a round, for devices that need more than 100 ms for them.
+    /// The minimum reads of a round. The minimum matters for devices that need more than `round` for this number of
+    /// reads.
     pub reads: u64,
     /// The best power, and the rate of a limit in slices, are believed for this time: the length of BBR's filters.
     pub memory: Duration,
-    /// The smallest window: two of the smallest reads, so that one is under way while the end of the other is
+    /// The smallest window: two of the smallest reads, so that one read is under way while the end of the other read is
     /// handled.
     pub window_min: u64,
     /// The window of an unknown device. With half of this window, one cold file right after the start is a sixth
     /// slower, because the first rounds do not show that the device is fast. With twice this window, other reads wait
-    /// half as long again (`tests/disks.txt`).
+    /// 1.5 times as long (`tests/disks.txt`).
     pub window_first: u64,
-    /// The largest window: the largest reads in all slots that the programs have for one device.
+    /// The largest window: a read of [`CHUNK_MAX`] in each slot that the programs have for one device.
     pub window_max: u64,
     /// The kernel may read ahead if this window is harmless.
     pub readahead: u64,
     /// After one round in which `readahead` was harmless, a window smaller by this factor is enough; after two in a
-    /// row, a window smaller by its square. Whenever `memory` is over, the device counts as after one round again. Bytes
-    /// that the kernel has read ahead need no reads later and are not counted, so the device looks slower than it is. A
-    /// device that other programs use looks slower, too. One round counts for less than two, because a limit lets a
-    /// burst through first. On a disk of 1.3 GB/s, 200 cold files, downloaded again, cost 230 ms of CPU per GiB without
-    /// this factor and 194 with it (medians of 6 in turns, not kept). On a disk of 1.7 GB/s, the round after the first
-    /// fast one brought 265 to 561 MB/s in 4 of 9 starts. The proof needs 629 MB/s, the round after it 315. With 629 in
-    /// both, small reads at simulated limits of 320 and 400 MiB/s end sooner in the first second: 99 of 100 within 30
-    /// and 20 ms instead of 143 and 78 (not kept). But the slowest first round on a device that others use has 0.42 of
-    /// the rate of 32 threads instead of 0.96.
+    /// row, a window smaller by its square. When `memory` has passed, the rule for one round applies again. Bytes that
+    /// the kernel has read ahead need no reads later and are not counted, so the device looks slower than it is. A
+    /// device that other programs use looks slower, too. One round counts for less than two rounds, because a limit
+    /// lets a burst through first.
+    ///
+    /// Measurements and simulations:
+    ///
+    /// - A repeated download of 200 cold files, on a disk of 1.3 GB/s. CPU time per GiB: 230 ms without this factor,
+    ///   194 ms with this factor (medians of 6 alternating runs, not kept).
+    /// - The round after the first fast round, on a disk of 1.7 GB/s. The rate was 265 to 561 MB/s in 4 of 9 starts.
+    ///   The proof needs 629 MB/s. With this factor, the round after the proof needs 315 MB/s.
+    /// - Small reads in the first second, if the round after the proof needed 629 MB/s, too (simulated, not kept). The
+    ///   p99 would be shorter. At a limit of 320 MiB/s: 30 ms instead of 143 ms. At a limit of 400 MiB/s: 20 ms instead
+    ///   of 78 ms.
+    /// - The slowest first round of downloads, on a device that other programs use, if the round after the proof needed
+    ///   629 MB/s, too (simulated). Its rate would be 0.42 of the rate of 32 threads, instead of 0.96.
     pub steady: u64,
-    /// The first round may prove a fast device before its end, with this many bytes: first reads in all slots of a
-    /// program. A limit of 160 MiB/s lets this many bytes through in 100 ms.
+    /// With this many bytes, the first round may prove a fast device before the round ends. A first read in each slot
+    /// of a program brings this many bytes. A limit of 160 MiB/s lets this many bytes through in 100 ms.
     pub proof: u64,
-    /// The minimum bytes that the reads of a round ask for where the kernel reads ahead, as many as may prove a fast
-    /// device. The first reads of 200 files have 4 KiB each there, and do not show that a device has become slow
+    /// If the kernel reads ahead, the reads of a round ask for at least this many bytes, the same number as `proof`.
+    /// With readahead the first reads of 200 files have 4 KiB each, and do not show that a device has become slow
     /// (`tests/shared.txt`: "no ahead").
     pub ahead: u64,
     /// The smallest window after a round that lets the kernel read ahead. A program that asks a shared device for less
     /// gets less, so the window of `wait` and the rate would make each other smaller (`tests/shared.txt`: "no
     /// window_ahead").
     pub window_ahead: u64,
-    /// [`Spacing`](crate::Spacing): a read is quick if its time is shorter than the mean by this factor. Reads on a
-    /// hard disk differ by less, reads under a limit in slices by hundreds.
+    /// [`Spacing`](crate::Spacing): a read is quick if its time is shorter than the mean by this factor. The times of
+    /// reads on a hard disk differ by a smaller factor. The times of reads under a limit in slices differ by a factor
+    /// of hundreds.
     pub quick: u32,
     /// [`Spacing`](crate::Spacing): a limit in slices is measured for this time, which is several slices of 100 ms.
     pub slices: Duration,
@@ -90,7 +99,7 @@ impl Constants {
     };
 }
 
-/// The model of one device. Times come from any clock that does not go back, since any moment.
+/// The model of one device. Times are counted from any fixed moment, by a clock that does not go back.
 ///
 /// Report each read to [`begin`](Self::begin) and [`end`](Self::end); call the other methods whenever a read could
 /// begin.
@@ -110,7 +119,7 @@ pub struct Pace {
     now: Duration,
     round: Round,
     best: Best,
-    /// The windows next to the best that are still to be tried, and the direction of the last trial.
+    /// The number of trials left (of windows next to the best window), and the direction of the last trial.
     trials: u8,
     upwards: bool,
     /// True while streams are spaced.
@@ -164,7 +173,7 @@ impl Pace {
         Self::with(Constants::DEFAULT)
     }
 
-    /// The same with other constants.
+    /// The pace of an unknown device, with other constants.
     #[must_use]
     pub const fn with(constants: Constants) -> Self {
         let window = constants.window_first;
@@ -184,14 +193,14 @@ impl Pace {
         }
     }
 
-    /// The rate of the last round that was judged, in bytes per second; `None` before that.
+    /// The rate of the last round that was judged, in bytes per second; `None` before the first round was judged.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         (!self.best.until.is_zero()).then_some(self.rate)
     }
 
     /// Sets whether streams are [spaced](crate::Spacing::is_on) now. While streams are spaced, reads do not change the
-    /// window: a device that idles because streams pause is no faster.
+    /// window: a device answers sooner while streams pause, but is no faster.
     pub const fn set_spaced(&mut self, is_spaced: bool) {
         self.is_spaced = is_spaced;
     }
@@ -222,7 +231,7 @@ impl Pace {
         self.window.saturating_sub(self.in_flight)
     }
 
-    /// True if the kernel may read ahead of streams.
+    /// True if the kernel may read ahead for streams.
     #[must_use]
     pub const fn lets_kernel_read_ahead(&self) -> bool {
         self.fast > 0
@@ -250,7 +259,7 @@ impl Pace {
         } else if self.is_proof() {
             self.harmless = self.harmless_at(self.round.rate());
             self.fast = 1;
-            // Not yet `window_ahead`: a limit lets the bytes of a proof through without a pause.
+            // The window is not yet `window_ahead`, because a limit lets the bytes of a proof through without a pause.
             self.window = self.window.max(self.harmless);
         }
     }
@@ -261,7 +270,7 @@ impl Pace {
         let is_enough = if self.lets_kernel_read_ahead() {
             self.round.asked >= ahead
         } else {
-            // At least as many reads as are in flight, so reads that end together are in one round.
+            // A round has at least as many reads as may be in flight, so reads that end together are in one round.
             self.round.reads >= reads.max(self.depth())
         };
         self.round.busy >= round && is_enough
@@ -335,11 +344,11 @@ impl Pace {
         (least..=self.constants.window_max).contains(&window).then_some(window)
     }
 
-    /// The window nearest to `bytes`.
+    /// The window (a power of two) that is nearest to `bytes`.
     fn window_near(&self, bytes: u128) -> u64 {
         let Constants { window_min, window_max, .. } = self.constants;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).clamp(window_min, window_max);
-        // From 3/2 of a power of two on, the next power is nearer.
+        // From 3/2 of a power of two on, the next power of two is nearer.
         (1 << (bytes + bytes / 3).ilog2()).min(window_max)
     }
 }
@@ -356,8 +365,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Lets a device serve as many reads as may be in flight for a time. The device has a limit (bytes per second),
-    /// or only a latency.
+    /// Lets a device serve as many reads as may be in flight, for the given time. The device has a limit (bytes per
+    /// second), or only a latency.
     fn serve(
         pace: &mut Pace,
         now: &mut Duration,
@@ -464,7 +473,7 @@ mod tests {
                     *read = 1 + draw % MIB;
                     pace.begin(*read, now);
                 } else {
-                    // Also a clock that goes back, and bytes that nothing asked for.
+                    // The test includes a clock that goes back, and bytes that nothing asked for.
                     pace.end(core::mem::take(read), draw * draw, now / 2);
                 }
                 let (chunk, window) = (pace.chunk(), pace.window);

@@ -4,27 +4,28 @@
 //! Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch" (2005).
 //!
 //! A count-min sketch counts requests by key. All counts are halved from time to time, so that former popularity fades.
-//! In addition to the sketch, the bytes of the files are summed up by their counts. The *cutoff* follows from these
-//! sums: the files that were requested more often than the cutoff fit into the page cache together, and together with
-//! the files at the cutoff they do not. While all files fit, the cutoff is 0, and every file is popular.
+//! In addition to the sketch, the bytes of the files are summed up by their counts. The *cutoff* is computed from these
+//! sums: the files that were requested more often than the cutoff fit into the page cache together; with the files at
+//! the cutoff, they do not fit. While all files fit, the cutoff is 0, and every file is popular.
 //!
 //! The workers of a server share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
 //! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
-//! relaxed: two requests at the same time may be counted as one, which an estimate can bear.
+//! relaxed: two requests at the same time may be counted as one request. The counts are estimates, and may have such an
+//! error.
 //!
-//! Requests are counted by the file and by the position where they begin, so a player that requests one piece after the
-//! other makes nothing popular. Files at or below the cutoff are read as with `--cache never`. A request for more than
-//! an eighth of the memory for popular files (three quarters of all memory) is never popular. No cutoff could be right
-//! for such a request and for the others of its count.
+//! Requests are counted by the file and by the position where they begin. So a player that requests one piece after the
+//! other makes no piece popular. Files at or below the cutoff are read as with `--cache never`. Popular files may have
+//! three quarters of all memory. A request for more than an eighth of the memory for popular files is never popular. No
+//! cutoff could be right for such a request and also for other files with its count.
 //!
-//! Counts are halved after two requests for each counter. There is a counter for each 16 KiB of memory, from 16 Ki to
-//! 1 Mi counters. With a quarter of them a crawler's keys filled the sketch of a small container, and files that were
-//! asked for once looked popular.
+//! Counts are halved when the number of counted requests is twice the number of counters. There is a counter for each
+//! 16 KiB of memory, from 16 Ki to 1 Mi counters. With a quarter of these counters, a crawler's keys filled the sketch
+//! of a small container, and files that were asked for once looked popular.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A sketch of the requests for files, in memory of the caller. Threads, and processes that share the memory, may count
-/// at the same time.
+/// A sketch of the requests for files, in memory of the caller. Threads may count at the same time, and so may
+/// processes that share the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Popularity<'a> {
     lines: &'a [CounterLine],
@@ -33,20 +34,20 @@ pub struct Popularity<'a> {
     capacity: u64,
 }
 
-/// The sums of a sketch. Zeros, as in new memory of the kernel, are those of an empty sketch.
+/// The sums of a sketch. The sums of an empty sketch are zeros, as in new memory of the kernel.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Sums {
-    /// The bytes of the files by their counts; files that were not requested are unknown.
+    /// The bytes of the files by their counts; files that were not requested are not in the sums.
     bytes_by_count: [AtomicU64; COUNT_MAX + 1],
-    /// Requests counted, of which half are forgotten when the counts are halved.
+    /// The number of counted requests; when the counts are halved, this number is halved, too.
     requests: AtomicUsize,
     /// The greatest count of files that are not popular.
     cutoff: AtomicUsize,
 }
 
-/// The counters that a key may have: a cache line, a quarter of which belongs to each row. Zeros are those of an empty
-/// sketch.
+/// The counters that a key may have: a cache line, a quarter of which belongs to each row. The counters of an empty
+/// sketch are zeros.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct CounterLine([AtomicU8; ROWS * COUNTERS_PER_ROW]);
@@ -86,22 +87,22 @@ impl<'a> Popularity<'a> {
     ///
     /// # Panics
     ///
-    /// The number of lines is not a power of two, as [`lines`](Self::lines) returns.
+    /// If the number of lines is not a power of two; the number that [`lines`](Self::lines) returns is a power of two.
     #[must_use]
     pub fn new(lines: &'a [CounterLine], sums: &'a Sums, capacity: u64) -> Self {
         assert!(lines.len().is_power_of_two());
         Self { lines, sums, capacity }
     }
 
-    /// Counts a request for `bytes` of a file from `offset` on, and returns whether they are popular. `file` is a
-    /// number by which the caller tells files apart.
+    /// Counts a request for `bytes` of a file from `offset` on, and returns whether these bytes are popular. `file` is
+    /// a number by which the caller tells files apart.
     #[must_use]
     pub fn request(&self, file: u64, offset: u64, bytes: u64) -> bool {
         self.request_key(file.wrapping_add(offset / PIECE_BYTES), bytes)
     }
 
-    /// Counts a request for these bytes, and returns whether they are popular. A request for more than an eighth of
-    /// the capacity is not counted, because no cutoff would be right for the other files of that count.
+    /// Counts a request for these bytes, and returns whether they are popular. A request for more than an eighth of the
+    /// capacity is not counted, because no cutoff would be right for the other files with the same count.
     fn request_key(&self, key: u64, bytes: u64) -> bool {
         if bytes > self.capacity / SHARE {
             return false;
@@ -119,7 +120,7 @@ impl<'a> Popularity<'a> {
         count > self.sums.cutoff.load(Relaxed)
     }
 
-    /// Counts one more request of a key, and returns how many there were.
+    /// Counts one more request of a key, and returns the count.
     fn count(&self, hash: u64, bytes: u64) -> usize {
         let line = &self.lines[low(hash) & (self.lines.len() - 1)];
         let counters: [&AtomicU8; ROWS] = core::array::from_fn(|row| {
@@ -131,7 +132,7 @@ impl<'a> Popularity<'a> {
             return COUNT_MAX;
         }
         for (counter, count) in counters.into_iter().zip(counts) {
-            // Counters that other keys share, and that are greater, say nothing about this key.
+            // A counter that is greater is shared with other keys, and says nothing about this key.
             if count == before {
                 counter.fetch_add(1, Relaxed);
             }
@@ -144,7 +145,7 @@ impl<'a> Popularity<'a> {
         before + 1
     }
 
-    /// Finds the cutoff: the greatest count of which not all files fit together with those with a greater one.
+    /// Finds the cutoff: the greatest count whose files do not all fit together with the files of greater counts.
     fn set_cutoff(&self) {
         let mut room = Some(self.capacity);
         let mut cutoff = COUNT_MAX;
@@ -165,7 +166,7 @@ impl<'a> Popularity<'a> {
     /// Halves all counts.
     fn halve(&self) {
         for counter in self.lines.iter().flat_map(|line| &line.0) {
-            // A count that another worker adds meanwhile is lost.
+            // A count that another worker adds between the load and the store is lost.
             counter.store(counter.load(Relaxed) / 2, Relaxed);
         }
         for count in 1..=COUNT_MAX {
@@ -195,30 +196,31 @@ const fn low(bits: u64) -> usize {
 
 const ROWS: usize = 4;
 const COUNTERS_PER_ROW: usize = 16;
-/// The greatest count. Workers that count at the same time may pass it, by far less than a byte has room
-/// for.
+/// The greatest count. Workers that count at the same time may exceed this count a little; a byte has room for much
+/// more.
 const COUNT_MAX: usize = 63;
-/// If even files requested so often do not all fit, the counts are halved early, so that they do not all
-/// become the greatest.
+/// If not even the files above this count all fit, the counts are halved early, so that not all counts reach
+/// [`COUNT_MAX`].
 const CUTOFF_MAX: usize = 48;
-/// The bytes of the page cache per counter. Each file has four counters, and shares few of them, even if most files are
-/// smaller than a MiB and several times as many are requested once. With half as many counters, a site of 645 MiB
-/// together with a crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`).
-/// With four times as many it read 3 % less.
+/// The bytes of the page cache per counter. Each file has four counters, and shares few of these counters with other
+/// files. Few counters are shared even if most files are smaller than 1 MiB, and several times as many further files
+/// are requested once. The load of `samum-bench league crawler` (a site of 645 MiB and a crawler, in 384 MiB of memory)
+/// read 8 % more from the disk with half as many counters. With four times as many counters, the load read 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;
-/// 1 MiB of memory, which is halved in some 200 us.
+/// 1 MiB of memory. Halving all counters takes about 200 us.
 const COUNTERS_MAX: u64 = 1 << 20;
-/// The counts are halved after this many requests for each counter. With rarer halving they follow a changing site too
-/// slowly; with more frequent halving they do not distinguish files (simulated: see the tests).
+/// The counts are halved when the number of counted requests is the number of counters multiplied by this factor. With
+/// rarer halving, the counts follow a changing site too slowly. With more frequent halving, the counts do not
+/// distinguish files (simulated: see the tests).
 const REQUESTS_PER_COUNTER: usize = 2;
 /// The number of requests after which the cutoff is set again.
 const REQUESTS_PER_CUTOFF: usize = 64;
-/// The fraction of the page cache that a request may be for.
+/// The capacity is divided by this number; a request for more bytes is not counted.
 const SHARE: u64 = 8;
-/// Requests for a file are counted by the position where they begin: a player asks for one piece after the other, which
-/// is no sign of popularity. Few pieces are smaller than this.
+/// Requests for a file are counted by the position where they begin, in units of this many bytes: a player asks for one
+/// piece after the other, and such requests are no sign of popularity. Few pieces are smaller than this unit.
 const PIECE_BYTES: u64 = 256 * 1024;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The pauses between the reads of streams, on a device with a rate limit in time slices.
 //!
-//! Control groups and some clouds limit a disk in slices of time. Two concurrent reads use a slice up, and then even
-//! a small read waits for the next slice, at any window. Such a device is recognised because most of its reads take
-//! much less than the mean. The rate is measured between two reads that had to wait for a slice. While other reads
-//! come, streams ask for 31/32 of this rate.
+//! Control groups and some clouds limit a disk in slices of time. Two concurrent reads use a slice up, and then even a
+//! small read waits for the next slice, at any window. A device with such a limit is recognised because most of its
+//! reads take much less time than the mean. The rate is measured between two reads that had to wait for a slice. While
+//! other reads come, streams ask for 31/32 of this rate.
 //!
-//! A device of which the kernel reads ahead looks the same, so no limit of it is measured until 10 s later.
+//! A device looks the same while the kernel reads ahead, so its limit is measured only 10 s after the last readahead.
 
 use core::time::Duration;
 
@@ -14,18 +14,20 @@ use crate::Constants;
 /// The spacing of streams on one device, for all its readers in a process.
 ///
 /// Some devices have a rate limit in time slices (`throtl_slice` in block/blk-throttle.c, the credits of a cloud disk).
-/// Such a device serves quickly until a slice is used up, and then serves no read, not even a small one, until the next
-/// slice begins. No window prevents this stop, because two concurrent reads are enough to use up a slice. Only streams
-/// that ask for a little less than the limit leave a part of each slice to other reads.
+/// Such a device serves quickly until a slice is used up. Then the device serves no read, not even a small read, until
+/// the next slice begins. No window prevents this stop, because two concurrent reads are enough to use up a slice. Only
+/// streams that ask for a little less than the limit leave a part of each slice to other reads.
 ///
-/// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. On such a device, a
-/// read that takes twice the mean has waited for a slice, unless it took less than 5 ms ([`Constants::wait`]). Shorter
-/// reads prove nothing: if the kernel has read ahead, they come in bursts from any device. If streams were queued all
-/// the time from the end of one such read to the end of another, all slices between them were used up. Then the bytes
-/// that streams have asked for, divided by this time, are the rate left for streams.
+/// **What is measured.** The reads of a device *come in bursts* if most reads take much less time than the mean. On
+/// such a device, a read that takes more than twice the mean has waited for a slice, unless the read took less than 5
+/// ms ([`Constants::wait`]). Shorter reads prove nothing: if the kernel has read ahead, shorter reads come in bursts
+/// from any device. If streams were queued all the time between the ends of two reads that waited for a slice, all
+/// slices in this time were used up. Then the bytes that streams have asked for, divided by this time, are the rate
+/// left for streams.
 ///
 /// **What is inferred.** While other reads come, streams are limited to this rate, less a small part. The rate expires
-/// after a while, and is measured again without the limit, so that no limit follows from an earlier limit.
+/// after [`Constants::memory`]. Then the rate is measured again without the limit, so that a measured limit is never
+/// the result of an earlier limit.
 ///
 /// Report each read to [`begin`](Self::begin), [`begin_ahead`](Self::begin_ahead) or [`begin_other`](Self::begin_other),
 /// and to [`end`](Self::end); and to [`note_idle`](Self::note_idle) if a read has ended and no stream is queued.
@@ -45,7 +47,7 @@ pub struct Spacing {
     was_idle: bool,
     /// Other reads count as coming until this time.
     others_until: Duration,
-    /// The kernel may have read ahead until this time less `memory`.
+    /// The last moment at which the kernel may have read ahead, plus `memory`.
     ahead_until: Duration,
     /// The rate of streams, bytes per second, and the time at which it expires.
     rate: u64,
@@ -54,7 +56,7 @@ pub struct Spacing {
     next: Duration,
 }
 
-/// The reads that have ended since a time.
+/// The reads that have ended since the time `since`.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
     since: Duration,
@@ -83,7 +85,7 @@ impl Spacing {
         Self::with(Constants::DEFAULT)
     }
 
-    /// The same with other constants.
+    /// The spacing of an unknown device, with other constants.
     #[must_use]
     pub const fn with(constants: Constants) -> Self {
         Self {
@@ -121,7 +123,7 @@ impl Spacing {
         if self.is_on(now) {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.max(1));
             let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            // A stream that is late may catch up.
+            // A late stream may catch up, by `wait` at most.
             let from = self.next.max(now.saturating_sub(self.constants.wait));
             self.next = from.saturating_add(pause);
         }
@@ -132,9 +134,9 @@ impl Spacing {
         self.others_until = now.saturating_add(self.constants.memory);
     }
 
-    /// Records that a stream continues while the kernel may read ahead. No limit is measured for the next
-    /// [`Constants::memory`]: reads of pages that the kernel has read ahead end at once, others wait for what it reads
-    /// ahead of other streams, and this looks like slices.
+    /// Records that a stream continues while the kernel may read ahead. Reads of pages that the kernel has read ahead
+    /// end at once, and other reads wait for the kernel's readahead of other streams. Such reads look like slices, so
+    /// no limit is measured for the next [`Constants::memory`].
     pub fn begin_ahead(&mut self, now: Duration) {
         self.ahead_until = now.saturating_add(self.constants.memory);
     }
@@ -170,7 +172,8 @@ impl Spacing {
         (self.since, self.asked, self.was_idle) = (now, 0, self.is_on(now));
     }
 
-    /// Judges the reads since the last judgement. Spaced reads do not show how a device serves.
+    /// Judges the reads since the last judgement. Spaced reads are left out, because they do not show whether a device
+    /// serves in bursts.
     fn judge(&mut self, now: Duration) {
         if self.is_on(now) {
             self.sums = Sums::new(now);
@@ -283,7 +286,7 @@ mod tests {
         for read in 0..10_000 {
             spacing.begin_other(now);
             spacing.begin(CHUNK, now);
-            // Reads of bytes that the kernel has read ahead end at once. Every sixteenth read waits for the next 4
+            // Reads end at once if the kernel has read their bytes ahead. Every sixteenth read waits for the next 4
             // MiB.
             let took = if read % 16 == 0 { 2 * MS } else { MS / 100 };
             now += took;
@@ -299,7 +302,7 @@ mod tests {
             spacing.begin_other(now);
             spacing.begin(CHUNK, now);
             now += 8 * MS;
-            // A hard disk: from no seek up to a whole turn behind other reads.
+            // A hard disk: a read takes 2 to 41 ms, with its seek and its wait for other reads.
             spacing.end(CHUNK, (2 + read % 40) * MS, now);
             assert_eq!(spacing.opens_at(now), None);
         }

@@ -1,4 +1,4 @@
-//! Simulated disks: the model, the rule used before it, and the best fixed choices.
+//! Tests on simulated disks: they compare the model, the former rules and the best fixed choices.
 //!
 //! The results are two text files, `tests/disks.txt` and `tests/shared.txt`, so that a change of the model shows in
 //! review. `PACE_WRITE=1 cargo test -p samum-pace` writes them.
@@ -128,7 +128,7 @@ const LOADS: [Load; 6] = [
     Load { name: "200 large downloads", streams: 200, small_every: None, ..MIXED },
 ];
 
-/// Makes the judges of a number of workers.
+/// Makes the judges for the given number of workers.
 type Judges<'a> = &'a (dyn Fn(usize) -> Vec<Box<dyn Judge>> + Sync);
 
 fn outcome(model: Model, load: Load, judges: Judges<'_>) -> Outcome {
@@ -141,7 +141,7 @@ fn outcomes(judge: Judges<'_>) -> Vec<Outcome> {
     cases.map(|(disk, load)| outcome(disk, load, judge)).collect()
 }
 
-/// The same for several judges, on all processors.
+/// The outcomes of several judges for all loads on all disks, computed on all processors.
 fn all_outcomes(judges: &[(String, Judges<'_>)]) -> Vec<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -233,7 +233,7 @@ fn each<J: Judge + 'static>(count: usize, judge: impl Fn() -> J) -> Vec<Box<dyn 
     (0..count).map(|_| Box::new(judge()) as Box<dyn Judge>).collect()
 }
 
-/// No limit is measured.
+/// The constants with which no limit is measured.
 const UNSPACED: Constants = Constants { slices: Duration::MAX, ..Constants::DEFAULT };
 
 fn variants() -> Vec<(String, Constants)> {
@@ -321,12 +321,12 @@ fn the_model_on_simulated_disks() {
     );
     compare("tests/disks.txt", &text);
     // Streams wait in one queue, so no stream is overtaken often. Streams of several workers are not overtaken often
-    // either: no worker believes that a device is slow because the others read much from it.
+    // either: no worker believes that a device is slow because other workers read much from this device.
     let turns = of[3].iter().map(|it| it.turns).fold(0.0, f64::max);
     assert!(turns < 8.0, "{turns}");
 }
 
-/// A disk that serves 16 parts at a time, and its mood in each round.
+/// A disk that serves 16 parts at a time, and the mood of the disk in each round.
 #[derive(Clone, Copy)]
 struct Shared {
     name: &'static str,
@@ -334,7 +334,7 @@ struct Shared {
     mood: fn(u32) -> Mood,
 }
 
-/// From then on another program no longer uses a disk.
+/// The time until which another program uses a disk: longer than any test.
 const ALWAYS: Duration = Duration::from_secs(900);
 
 const SHARED: [Shared; 8] = [
@@ -371,9 +371,9 @@ const SHARED: [Shared; 8] = [
     },
 ];
 
-/// Eight rounds of downloads, with pauses between them.
+/// Eight rounds of downloads, with pauses between the rounds.
 fn rounds(shared: Shared, judge: &mut dyn Judge, readahead: Readahead, seed: u64) -> Vec<Sent> {
-    // Within some of the pauses the pace forgets.
+    // The memory of the pace does not end in a short pause, and may end in a long pause.
     let pause = Duration::from_millis(if seed.is_multiple_of(2) { 300 } else { 3_000 });
     let mut begin = pause;
     let round = |round: u32| {
@@ -393,8 +393,8 @@ fn all_rounds<J: Judge>(shared: Shared, judge: impl Fn() -> J, readahead: Readah
     (1..=16).flat_map(|seed| rounds(shared, &mut judge(), readahead, seed)).collect()
 }
 
-/// Right after its start, too, a worker gets as much of a disk that others use as the threads of another server, which
-/// ask for all that they can.
+/// On a disk that another program uses, a worker gets as much as the threads of another server, even right after the
+/// start. These threads ask for as much as they can.
 #[test]
 fn downloads_get_their_share_of_a_disk_that_others_use() {
     let mut text = String::from(

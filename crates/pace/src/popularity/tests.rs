@@ -11,7 +11,7 @@ use super::*;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-/// Names of files that are requested once are greater.
+/// Files that are requested once (by the crawler) have names from this number on.
 const CRAWLED: u64 = 1 << 40;
 
 fn sketch(capacity: u64) -> Popularity<'static> {
@@ -35,7 +35,8 @@ fn while_everything_fits_everything_is_popular() {
     assert_eq!(cutoff(&popularity), 0);
 }
 
-/// MiB, requests and number of files of each kind, and the cutoff.
+/// Each case has kinds of files and the expected cutoff. A kind has the MiB of a file, the requests for
+/// each file, and the number of files.
 #[test]
 fn the_files_above_the_cutoff_fit_together_and_with_those_at_it_do_not() {
     type Kind = (u64, usize, u64);
@@ -60,7 +61,7 @@ fn the_files_above_the_cutoff_fit_together_and_with_those_at_it_do_not() {
                 }
             }
         }
-        // Keys that share all their counters would be counted too often, but these are few.
+        // Keys that share all their counters would be counted too often, but such keys are few.
         assert_eq!(cutoff(&popularity), expected, "{kinds:?}");
     }
 }
@@ -75,7 +76,7 @@ fn a_request_for_a_good_part_of_the_memory_is_neither_popular_nor_counted() {
     assert!(popularity.sums.bytes_by_count[COUNT_MAX].load(Relaxed) <= 8 * MIB);
 }
 
-/// No count is less than the truth, and few are more.
+/// No count is less than the number of requests, and few counts are more.
 #[test]
 fn counts_are_near_the_truth() {
     let (mut wrong, mut all) = (0, 0);
@@ -125,7 +126,7 @@ fn what_was_popular_is_forgotten() {
             all + keys.clone().filter(|key| popularity.request_key(*key, MIB)).count()
         })
     };
-    // Twice as much as fits; the second half displaces the first.
+    // All keys together are twice as much as fits; the second half displaces the first half.
     ask(0..50);
     assert!(popularity.request_key(1, MIB));
     ask(100..150);
@@ -151,8 +152,8 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
     for word in words.map(|word| word.load(Relaxed)) {
         assert!(word.to_ne_bytes().iter().all(|count| usize::from(*count) < COUNT_MAX + 8));
     }
-    // Two requests counted as one leave the sum too great, by an amount that depends on the timing of the
-    // threads. Halving the counts removes it, and removes much more than that.
+    // If two requests are counted as one request, the sum is too great, by an amount that depends on the
+    // timing of the threads. Halving the counts removes this error, and would remove a much larger error.
     popularity.sums.bytes_by_count[COUNT_MAX].fetch_add(1000 * MIB, Relaxed);
     let mut random = Random::new(4);
     for _ in 0..200_000 {
@@ -162,15 +163,16 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
     assert!((90 * MIB..=110 * MIB).contains(&bytes), "{bytes} of 100 files");
 }
 
-/// The kernel's page cache, as mm/vmscan.c and mm/workingset.c have it for files: two lists of equal
-/// length, and refaults that become active if they come soon enough. Whole files come and go.
+/// The kernel's page cache for files, as in mm/vmscan.c and mm/workingset.c: two lists of equal length. A
+/// file that is read again soon after its eviction becomes active. Whole files are cached and evicted.
 struct Kernel {
     capacity: u64,
     files: HashMap<u64, Cached>,
     lists: [BTreeMap<u64, u64>; 2],
     bytes: [u64; 2],
     clock: u64,
-    /// When files left, in bytes that have left or become active since the start.
+    /// The value of `age` when a file was evicted. `age` is the bytes that were evicted or became active
+    /// since the start.
     left_at: HashMap<u64, u64>,
     age: u64,
 }
@@ -238,13 +240,13 @@ impl Kernel {
     }
 }
 
-/// A site whose files are asked for by Zipf's law, and a crawler that reads each file once.
+/// A site whose files are requested by Zipf's law, and a crawler that reads each file once.
 #[derive(Clone, Copy)]
 struct Load {
     files: u64,
-    /// The part of the requests that is the crawler's, in percent.
+    /// The percentage of the requests that the crawler sends.
     crawled: u64,
-    /// Requests after which a twentieth of the files becomes the most popular.
+    /// The number of requests after which another twentieth of the files becomes the most popular.
     drift: u64,
 }
 
@@ -281,7 +283,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
 }
 
 /// The simulation by which the rule was chosen. `cargo test -p samum-pace popular -- --nocapture` prints
-/// its table.
+/// a table of its results.
 #[test]
 #[expect(clippy::print_stdout, reason = "a table to choose by")]
 fn less_is_read_than_with_the_kernels_reclaim_alone() {

@@ -27,8 +27,8 @@ impl Random {
 pub(crate) enum Access {
     /// The same time for each part.
     Fixed(Duration),
-    /// A hard disk's arm: no time if the part follows the last one, else a seek by distance (0.5 to 14.5 ms) and a
-    /// turn at 7,200 turns per minute.
+    /// The arm of a hard disk needs no time if the part follows the last part. Otherwise the arm needs a seek by
+    /// distance (0.5 to 14.5 ms) and a rotation at 7,200 rotations per minute.
     Seek,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Model {
     pub(crate) access: Access,
     /// Bytes per second of the link.
     pub(crate) link: u64,
-    /// The same from a time on.
+    /// A time, and the bytes per second of the link from this time on.
     pub(crate) later: Option<(Duration, u64)>,
     pub(crate) bucket: Option<Bucket>,
     /// The maximum bytes in each [`SLICE`]; further bytes wait for the next slice.
@@ -57,11 +57,11 @@ pub(crate) struct Model {
     pub(crate) mood: Mood,
 }
 
-/// A disk changes its speed in this way while it is read.
+/// The way in which a disk changes its speed while the disk is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mood {
     Even,
-    /// Three times the time for each part, for 0.2 s, at random: a fourth of the time.
+    /// Each part takes three times as long, in random waves of 0.2 s. Waves are a fourth of the time.
     Waves,
     /// Another program reads or writes from `.0` to `.1`, and keeps `.2` parts in flight.
     Busy(Duration, Duration, usize),
@@ -102,7 +102,7 @@ pub(crate) struct Disk {
     credit_at: Duration,
     /// The slice in which the last part passed, and the bytes that passed in the slice.
     slice: (u32, u64),
-    /// The beginning of the last wave that has begun, or of the next one.
+    /// The beginning of the last wave that has begun, or of the next wave.
     wave: Duration,
     /// The parts of the other program that are in flight.
     others: usize,
@@ -114,7 +114,7 @@ const OTHERS: usize = usize::MAX;
 const WAVE: Duration = Duration::from_millis(200);
 
 impl Disk {
-    /// A disk that is there from `begin` on; the times of its model count from then on.
+    /// A disk that exists from `begin` on; the times of its model are counted from `begin`.
     pub(crate) fn new(model: Model, seed: u64, begin: Duration) -> Self {
         Self {
             model,
@@ -194,7 +194,7 @@ impl Disk {
         }
     }
 
-    /// The part that is served next: the oldest part, or for an arm the next in its direction.
+    /// The part that is served next: the oldest part, or, for an arm, the next part in the direction of the arm.
     fn choose(&mut self) -> usize {
         self.batch += 1;
         if matches!(self.model.access, Access::Fixed(_)) || self.batch >= BATCH {

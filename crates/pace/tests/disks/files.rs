@@ -1,8 +1,8 @@
 //! Cold files that one worker sends at the same time, with the kernel's readahead as it grows, and small cold files at
 //! the same time.
 //!
-//! In `load.rs` the kernel reads the whole of a file ahead. Here a file has one window under way, and the next from the
-//! moment on at which a read comes to the mark. So few reads ask the disk for little, which matters where another
+//! In `load.rs` the kernel reads the whole file ahead. Here a file has one window under way. When a read comes to the
+//! mark, the file also has the next window under way. So few reads ask the disk for few bytes. This matters if another
 //! program uses the disk, too.
 
 use core::time::Duration;
@@ -15,11 +15,11 @@ const FILES: usize = 200;
 const FILE: u64 = 5 * 1024 * 1024;
 /// The reads of one device that a worker has slots for.
 const SLOTS: usize = 32;
-/// A stream begins a read while less than this is in flight for it.
+/// A stream begins a read while fewer bytes than this are in flight for the stream.
 const STREAM: u64 = 1024 * 1024;
 /// The first read of a file.
 const FIRST: u64 = 256 * 1024;
-/// The bytes of a small file, and the mean time between two of them.
+/// The bytes of a small file, and the mean time between two small files.
 const SMALL: u64 = 16 * 1024;
 const SMALL_EVERY: Duration = Duration::from_millis(5);
 
@@ -37,11 +37,11 @@ pub(crate) struct Readahead {
 struct Ahead {
     /// The next window.
     size: u64,
-    /// A read that comes to this byte has the next window read.
+    /// A read that comes to this byte starts the read of the next window.
     mark: u64,
     /// The end of the last window.
     end: u64,
-    /// Everything up to here has come.
+    /// All bytes up to this position have come.
     come: u64,
 }
 
@@ -59,9 +59,10 @@ struct File {
     end: u64,
     in_flight: u64,
     ahead: Option<Ahead>,
-    /// The windows, from the first that has not come on: the number of the read, the end, and whether it has come.
+    /// The windows, from the first window that has not come on. Each window has the number of its read, its end, and
+    /// whether the window has come.
     windows: VecDeque<(usize, u64, bool)>,
-    /// The only read of a file of which the kernel reads ahead.
+    /// The read of a file for which the kernel reads ahead; such a file has one read at a time.
     alone: Option<Read>,
 }
 
@@ -70,7 +71,7 @@ struct File {
 enum Flight {
     Read(Read),
     Window(usize),
-    /// A small file that was asked for at a time.
+    /// A small file, with the time at which the file was asked for.
     Small(Duration),
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn send(
         worker.now = next.into_iter().chain(opens).chain([small]).min().expect("the small file");
         if worker.now == small {
             worker.ask_small(random.below(SIZE / 2));
-            // At random times, so that no period of the disk meets all of them or none.
+            // Small files come at random times, so that no period of the disk meets all small files or none.
             let jitter = random.below(SMALL_EVERY.as_nanos() as u64);
             small += SMALL_EVERY / 2 + Duration::from_nanos(jitter);
         } else if next == Some(worker.now)
@@ -223,7 +224,7 @@ impl Worker<'_> {
         self.waits.push(self.now - began);
     }
 
-    /// Goes on with a read: as far as pages have come, and with the next window if it meets the mark.
+    /// Goes on with a read as far as pages have come. If the read meets the mark, begins the next window.
     fn advance(&mut self, index: usize) {
         let file = &mut self.files[index];
         let (Some(read), Some(ahead)) = (file.alone, &mut file.ahead) else { return };

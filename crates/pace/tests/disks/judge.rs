@@ -1,4 +1,4 @@
-//! Judges of a disk: the model, fixed choices, and the rule used before it.
+//! Judges of a disk: the model, fixed choices, and the former rules.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Ended {
 
 pub(crate) trait Judge {
     fn begin(&mut self, _bytes: u64, _now: Duration) {}
-    /// The same for a small read.
+    /// Records the begin of a small read.
     fn begin_small(&mut self, bytes: u64, now: Duration) {
         self.begin(bytes, now);
     }
@@ -38,7 +38,7 @@ pub(crate) trait Judge {
     }
 }
 
-/// The same for all disks.
+/// A judge with the same choice for all disks.
 #[derive(Clone, Copy)]
 pub(crate) struct Fixed {
     pub(crate) chunk: u64,
@@ -58,7 +58,7 @@ impl Judge for Fixed {
     }
 }
 
-/// The model: a pace for each worker, a spacing for all.
+/// The model: a pace for each worker, and one spacing for all workers.
 pub(crate) struct Spaced {
     pace: Pace,
     spacing: Rc<RefCell<Spacing>>,
@@ -115,7 +115,7 @@ impl Judge for Spaced {
     }
 }
 
-/// The threads of nginx: each sends up to 2 MiB of a file, and the kernel always reads ahead.
+/// The threads of nginx: each thread sends up to 2 MiB of a file, and the kernel always reads ahead.
 pub(crate) struct Threads;
 
 impl Judge for Threads {
@@ -131,8 +131,8 @@ impl Judge for Threads {
     }
 }
 
-/// The former rule of the file source: a chunk for each stream by the time of its last read, 32 reads of one
-/// device, and the kernel's readahead after 18 MiB that came quickly.
+/// The former rule of the file source. The time of a stream's last read decides the chunk of the stream. A device
+/// has at most 32 reads. The kernel reads ahead after 18 MiB that came quickly.
 #[derive(Default)]
 pub(crate) struct Source {
     chunks: Vec<u64>,
@@ -176,8 +176,8 @@ impl Judge for Source {
     }
 }
 
-/// The former rule of the preload library: blocks, as many readers as pay (halved if reads take more than 10 ms),
-/// and the kernel's readahead after 72 quick blocks.
+/// The former rule of the preload library. Readers read blocks. More readers are used while more readers raise
+/// the rate; their number is halved if reads take more than 10 ms. The kernel reads ahead after 72 quick blocks.
 pub(crate) struct Readers {
     readers: u64,
     round: Round,
@@ -303,8 +303,8 @@ impl Judge for Readers {
 }
 
 /// BBR's model of a path (Cardwell and others, 2016): the window is twice the product of the greatest rate and
-/// the least latency of the last ten seconds; each ten seconds 0.2 s with the smallest window show the latency
-/// again.
+/// the least latency of the last 10 s. Every 10 s the smallest window is used for 0.2 s, so that the latency is
+/// measured again.
 pub(crate) struct Bbr {
     window: u64,
     in_flight: u64,

@@ -10,13 +10,14 @@ use crate::judge::{Ended, Judge};
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) streams: usize,
-    /// Workers, each with a judge of its own. Streams are dealt to them in turn.
+    /// The number of workers; each worker has a judge of its own. Streams are dealt to the workers
+    /// in turn.
     pub(crate) workers: usize,
     /// Bytes of each file.
     pub(crate) file: u64,
     /// The time between two cold reads of 16 KiB that run in addition to the streams.
     pub(crate) small_every: Option<Duration>,
-    /// The end of the run, unless the files are read before.
+    /// The end of the run, if the files have not been read earlier.
     pub(crate) time: Duration,
 }
 
@@ -28,12 +29,12 @@ pub(crate) struct Outcome {
     pub(crate) p99: Duration,
     /// The 90th percentile of the times of small reads.
     pub(crate) p90: Duration,
-    /// The maximum number of reads that began while one stream waited for its own, divided by the
-    /// number of streams.
+    /// The maximum number of reads that began while one stream waited for its next read, divided
+    /// by the number of streams.
     pub(crate) turns: f64,
 }
 
-/// A stream's window: the bytes in flight and one more read fit into it.
+/// A stream's window: the bytes in flight and one more read must fit into this window.
 const STREAM: u64 = 2 * 1024 * 1024;
 
 /// The maximum concurrent reads of one worker.
@@ -44,7 +45,8 @@ struct Stream {
     at: u64,
     end: u64,
     in_flight: u64,
-    /// `Some` while the stream is queued: the number of reads begun before.
+    /// `Some` while the stream is queued: the number of reads that began before the stream was
+    /// queued.
     in_line: Option<u64>,
 }
 
@@ -55,7 +57,7 @@ struct Read {
     worker: usize,
     bytes: u64,
     began: Duration,
-    /// Made by the kernel's readahead, which no depth bounds.
+    /// True if the kernel's readahead made this read; no depth bounds such reads.
     is_ahead: bool,
 }
 
@@ -106,7 +108,7 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
     let (mut brought, mut open) = (0, load.streams);
     let mut waits = Vec::new();
     loop {
-        // Each worker is the first in its turn.
+        // The workers take turns at being the first.
         (0..load.workers).for_each(|turn| run.fill((turn + run.reads.len()) % load.workers));
         let next = run.disk.next();
         let opens = run.judges[0].opens_at(run.now);
@@ -116,8 +118,8 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
         if small == Some(at) && next.is_none_or(|next| at <= next) {
             let worker = random.below(load.workers as u64) as usize;
             run.begin(None, worker, random.below(SIZE / 16_384) * 16_384, 16_384, false);
-            // Small reads come at random times, so that no period of the disk meets all of them or
-            // none.
+            // Small reads come at random times, so that no period of the disk meets all small
+            // reads or none.
             let mut jitter = |every: Duration| random.below(every.as_nanos() as u64);
             small =
                 load.small_every.map(|every| at + every / 2 + Duration::from_nanos(jitter(every)));
