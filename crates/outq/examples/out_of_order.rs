@@ -1,5 +1,5 @@
-//! Three blocks of a file are promised in order and read in reverse; the peer gets them in order,
-//! and no thread waits.
+//! Three blocks of a file are promised in order and read in reverse; the peer gets the blocks in
+//! order, and no thread waits.
 //!
 //! Run it with `cargo run -p samum-outq --example out_of_order`.
 
@@ -49,8 +49,8 @@ impl Payload for Data {
 fn main() {
     let mut queue = OutQ::new();
 
-    // A request came in. The head can be written at once, the body must be read: promise it, block
-    // by block, and give each read the position that it is to fill.
+    // A request came in. The head can be written at once, and the body must be read. Promise the
+    // body, block by block, and give each read the position that the read is to fill.
     queue.push(Data::Head("HTTP/1.1 200 OK\r\nContent-Length: 24\r\n\r\n"));
     let reads = [queue.promise(8), queue.promise(8), queue.promise(8)];
     println!("promised {} bytes", queue.promised());
@@ -66,12 +66,13 @@ fn main() {
     }
     assert_eq!(queue.state(), State::Drained);
 
-    // The peer has acknowledged everything, or the kernel has copied it: the buffers go back to
+    // The peer has acknowledged all bytes, or the kernel has copied them, so the buffers go back to
     // their owners.
     queue.mark_released(queue.sent() - queue.released());
 }
 
-/// Sends all ready bytes. Run it after each fill, and whenever the socket becomes writable.
+/// Sends all ready bytes. Call this function after each fill, and whenever the socket becomes
+/// writable.
 fn drain(queue: &mut OutQ<Data>) {
     loop {
         match queue.state() {
@@ -80,14 +81,15 @@ fn drain(queue: &mut OutQ<Data>) {
             State::Drained => return println!("    all is sent: next request"),
             State::Failed => return println!("    a read failed: close the connection"),
         }
-        // One chunk at a time, for simplicity. `writev` would take them all.
+        // For simplicity, one chunk is written at a time. `writev` would take all chunks.
         let chunk = queue.next_ready().next().expect("the state is Ready");
         let taken = write(&chunk);
         queue.mark_sent(taken);
     }
 }
 
-/// A socket that takes at most 20 bytes, like a nearly full one. Returns the number of bytes taken.
+/// A socket that takes at most 20 bytes, like a socket that is nearly full. Returns the number of
+/// bytes taken.
 fn write(chunk: &Chunk<'_, Data>) -> u64 {
     let taken = chunk.len().min(20);
     let begin = usize::try_from(chunk.range.start).expect("within a slice");

@@ -1,25 +1,26 @@
 //! A send queue whose data may not be ready yet.
 //!
-//! A server sends in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
-//! are *promised* in the order in which they must leave, and *filled* in the order in which they
-//! arrive. A byte can be *sent* only if all bytes in front of it have been filled. No thread waits:
-//! the fill that closes the first gap makes everything after it ready. The idea is FreeBSD's
-//! non-blocking `sendfile(2)` (Gleb Smirnoff, 2014; `struct sf_io` in `sys/kern/kern_sendfile.c`
-//! explains it), where a socket buffer may hold `M_NOTREADY` mbufs.
+//! A server sends in order, but a disk reads in any order. [`OutQ`] stands between server and disk:
+//! bytes are *promised* in the order in which they must leave, and *filled* in the order in which
+//! they arrive. A byte can be *sent* only if all bytes in front of it have been filled. No thread
+//! waits: the fill that closes the first gap makes all bytes up to the next gap ready. The idea is
+//! FreeBSD's non-blocking `sendfile(2)` (Gleb Smirnoff, 2014): a socket buffer may hold
+//! `M_NOTREADY` mbufs. The comment on `struct sf_io` in `sys/kern/kern_sendfile.c` explains this
+//! call.
 //!
 //! The queue does no I/O and copies no byte. The caller decides what a payload is ([`Payload`]):
 //! bytes, a range of a shared buffer, a range of a resident file. A *source* fills the queue. A
-//! *transport*, such as a kernel socket or a TCP of our own, drains it: it takes chunks from the
-//! ready prefix and reports the bytes that it sent. The transport *releases* bytes once it no
-//! longer refers to them.
+//! *transport*, such as a kernel socket or a TCP of our own, drains the queue: the transport takes
+//! chunks from the ready prefix and reports the bytes that were sent. The transport *releases*
+//! bytes once it no longer refers to them.
 //!
-//! All positions are absolute `u64` offsets into the stream: bytes since the connection opened.
-//! There are no slot numbers: a read carries the position of its bytes through the kernel and back.
+//! All positions are absolute `u64` offsets into the stream: bytes since the connection opened. No
+//! other number is needed: a read carries the position of its bytes through the kernel and back.
 //!
 //! # Example
 //!
-//! A response head is in memory; its body is still on the disk. The second response is ready before
-//! the body, and still leaves after it.
+//! The head of a response is in memory; the body of the response is still on the disk. The second
+//! response is ready before the body, and still leaves after the body.
 //!
 //! ```
 //! use outq::{OutQ, State};
@@ -66,37 +67,38 @@ mod tests;
 
 /// Data that can be sent: bytes, a range of a shared buffer, a range of a resident file.
 ///
-/// Dropping a payload frees its memory or its file. The queue drops a payload when its last byte
-/// has been released, when the payload has been taken back ([`OutQ::retract`]), or when it can
-/// never be sent ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a payload out
-/// instead.
+/// Dropping a payload frees its memory or its file. The queue drops a payload when the last byte of
+/// the payload has been released, when the payload has been taken back ([`OutQ::retract`]), or when
+/// the payload can never be sent ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a
+/// payload out instead.
 #[expect(
     clippy::len_without_is_empty,
-    reason = "the queue turns empty payloads away at the door and never holds one"
+    reason = "the queue drops empty payloads and never holds one"
 )]
 pub trait Payload {
-    /// The number of bytes. Must not change while the payload is queued, except
-    /// by [`split_to`](Self::split_to).
+    /// The number of bytes. The number must not change while the payload is queued, except by
+    /// [`split_to`](Self::split_to).
     fn len(&self) -> u64;
 
-    /// The memory that the payload keeps alive: by default its length. Must not change while the
-    /// payload is queued, except by [`split_to`](Self::split_to).
+    /// The memory that the payload keeps alive: by default the length of the payload. The weight
+    /// must not change while the payload is queued, except by [`split_to`](Self::split_to).
     fn weight(&self) -> Weight {
         Weight { own: self.len(), shared: 0 }
     }
 
-    /// True if the memory may be written again once its last owner is dropped. A transport may refer to
-    /// the memory instead of copying it. Such a transport [releases](OutQ::mark_released) a reusable
-    /// payload only when it no longer refers to the memory, and any other payload immediately.
+    /// True if the memory may be written again once its last owner is dropped. A transport may
+    /// refer to the memory instead of copying it. Such a transport [releases](OutQ::mark_released)
+    /// a reusable payload only when the transport no longer refers to the memory. Such a transport
+    /// releases any other payload immediately.
     fn is_reusable(&self) -> bool {
         true
     }
 
-    /// Cuts off the first `n` bytes and returns them; `self` keeps the rest. `n` is at least 1 and
-    /// less than the length, so neither half is empty.
+    /// Cuts off and returns the first `n` bytes; `self` keeps the rest. `n` is at least 1 and less
+    /// than the length, so no half is empty.
     ///
-    /// If a payload cannot be cut in memory, both halves keep its one owner alive, and each half
-    /// has the full weight of the owner.
+    /// If the memory of a payload cannot be cut, each half keeps all of this memory alive, and has
+    /// the full weight of this memory.
     #[must_use]
     fn split_to(&mut self, n: u64) -> Self
     where
@@ -109,19 +111,20 @@ pub trait Memory: Payload {
     fn bytes(&self) -> &[u8];
 }
 
-/// Bytes of memory that a payload, or all payloads of a queue, keep alive. A slice of a large buffer
-/// weighs the whole buffer, a range of a file nothing.
+/// Bytes of memory that a payload, or all payloads of a queue, keep alive. A slice of a large
+/// buffer has the weight of the whole buffer, and a range of a file has no weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Bytes freed with the payload.
+    /// The bytes that are freed when the payload is dropped.
     pub own: u64,
-    /// Bytes freed with the last of several owners. A buffer with several payloads counts for each
-    /// payload.
+    /// The bytes that are freed when the last of several owners is dropped. A buffer with several
+    /// payloads counts for each payload.
     pub shared: u64,
 }
 
 impl Weight {
-    /// The sum of both: the most memory that the queue alone could keep alive.
+    /// `own` plus `shared`: the most memory that the payloads keep alive if the shared memory has
+    /// no other owner.
     pub const fn total(self) -> u64 {
         self.own + self.shared
     }
@@ -158,7 +161,7 @@ impl Payload for Vec<u8> {
         self.as_slice().len() as u64
     }
 
-    /// Copies the rest: a vector has one owner.
+    /// Copies the rest, because a vector has one owner.
     fn split_to(&mut self, n: u64) -> Self {
         let rest = self.split_off(index(n));
         core::mem::replace(self, rest)
@@ -185,14 +188,13 @@ fn index(n: u64) -> usize {
 /// released ([`OutQ::in_flight`]).
 #[derive(Debug)]
 pub struct Chunk<'a, P> {
-    /// The position of the first byte of `range` in the stream, in bytes since the connection
-    /// opened.
+    /// The position of the first byte of `range` in the stream: bytes since the connection opened.
     pub at: u64,
     /// The payload that holds the bytes.
     pub payload: &'a P,
-    /// The range within the payload; never empty. The range starts after 0 when the front was sent
-    /// before. The range ends before the payload when the rest was retracted, can never be sent, or
-    /// has not been sent.
+    /// The range within the payload; never empty. The range starts after 0 if the front of the
+    /// payload was sent before. The range ends before the end of the payload if the rest was
+    /// retracted, can never be sent, or has not been sent.
     pub range: Range<u64>,
 }
 
@@ -207,14 +209,14 @@ impl<P> Chunk<'_, P> {
 /// The next step in sending, for the owner of a connection. See [`OutQ::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All promised bytes have been sent: read the next request, or close.
+    /// All promised bytes have been sent. Read the next request, or close.
     Drained,
-    /// The next byte will never come, or the stream was [aborted](OutQ::abort) here. Close the
-    /// connection: promised bytes cannot be skipped, and must not be padded.
+    /// The next byte will never come, or the stream was [aborted](OutQ::abort) at this position.
+    /// Close the connection: promised bytes cannot be skipped, and must not be replaced.
     Failed,
     /// At least one byte may be sent now.
     Ready,
-    /// The next byte is a gap: nothing to send until it is filled.
+    /// The next byte is in a gap, so nothing can be sent until this byte is filled.
     Waiting,
 }
 
@@ -233,29 +235,30 @@ pub enum State {
 /// ```
 ///
 /// `released <= sent <= ready <= promised` after every call. FreeBSD counts from the front of the
-/// socket buffer instead of using positions: its `sb_ccc` (claimed) is `promised - released`, its
-/// `sb_acc` (available) `ready - released`. A gap is an `M_NOTREADY` mbuf, and
+/// socket buffer instead of using positions. FreeBSD's `sb_ccc` (claimed) is `promised - released`,
+/// and `sb_acc` (available) is `ready - released`. A gap is an `M_NOTREADY` mbuf, and
 /// [`first_gap`](Self::first_gap) is `sb_fnrdy`.
 ///
-/// A response calls [`push`](Self::push) for bytes in memory and [`promise`](Self::promise) for
+/// The caller uses [`push`](Self::push) for bytes in memory and [`promise`](Self::promise) for
 /// bytes that come later. A source answers each promise, in any order and in any parts, by
 /// [`fill`](Self::fill) or [`fail`](Self::fail). The transport loops over
 /// [`next_ready`](Self::next_ready) and calls [`mark_sent`](Self::mark_sent). When the kernel has
-/// copied the bytes, or the peer has acknowledged them, the transport no longer refers to them and
-/// calls [`mark_released`](Self::mark_released). A transport that retransmits reads sent bytes again
-/// by [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds another queue
-/// has no transport; [`take_ready`](Self::take_ready) moves its payloads.
+/// copied the bytes, or the peer has acknowledged the bytes, the transport no longer refers to them
+/// and calls [`mark_released`](Self::mark_released). A transport that retransmits reads sent bytes
+/// again by [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds
+/// another queue has no transport; [`take_ready`](Self::take_ready) moves payloads to the other
+/// queue.
 ///
-/// A failure is final: the failed byte and all after it will never be ready, whatever is filled
-/// later. The bytes in front of the failed byte can still be sent; then [`state`](Self::state) is
-/// [`State::Failed`]. A producer that does not know its length promises only bytes that it has.
-/// When such a producer fails, there may be no gap, so it calls [`abort`](Self::abort) to end the
-/// stream.
+/// A failure is final: the failed byte and all bytes after it will never be ready, even if they are
+/// filled later. The bytes in front of the failed byte can still be sent; then
+/// [`state`](Self::state) is [`State::Failed`]. A producer that does not know its length promises
+/// only bytes that it has. When such a producer fails, there may be no gap, so it calls
+/// [`abort`](Self::abort) to end the stream.
 ///
-/// The queue does not limit promised bytes; its caller must limit them. The queue holds at most two
-/// segments per payload and one more, and allocates nothing before the first promise. A call that
-/// breaks the protocol panics: it is a mistake of the caller, and the order of the stream could not
-/// be trusted afterwards.
+/// The queue does not limit promised bytes; the caller must limit them. For n payloads the queue
+/// holds at most `2 * n + 1` segments, and allocates nothing before the first promise. A call that
+/// breaks the protocol panics. Such a call is a mistake of the caller, and the order of the stream
+/// could not be trusted afterwards.
 pub struct OutQ<P> {
     /// The segments, in order and without holes from `released` to `reachable()`. The first segment
     /// may begin in front of `released`.
@@ -264,21 +267,21 @@ pub struct OutQ<P> {
     released: u64,
     /// The first byte that the transport has not taken.
     sent: u64,
-    /// The position of the first gap; `reachable()` without a gap.
+    /// The position of the first gap; `reachable()` if there is no gap.
     ready: u64,
-    /// The byte that will never come: a promised byte, or after an abort the byte at `promised`.
-    /// [`NEVER`] before a failure.
+    /// The position of the byte that will never come: of a promised byte, or, after an abort,
+    /// `promised`. The value is [`NEVER`] before a failure.
     failed_at: u64,
-    /// The end of the queued bytes, filled or not. Below [`NEVER`].
+    /// The end of the queued bytes, filled or not. The value is below [`NEVER`].
     promised: u64,
-    /// The sum of the weights of all payloads held.
+    /// The sum of the weights of all payloads in the queue.
     weight: Weight,
 }
 
 /// A run of bytes. The run ends where the next segment begins; the last segment ends at
 /// `reachable()`. No gap follows a gap.
 struct Segment<P> {
-    /// Position of the first byte.
+    /// The position of the first byte.
     at: u64,
     /// `Some` when the segment is filled. The payload begins with the byte at `at`. The
     /// payload may be longer than the segment; the excess is never sent.
@@ -304,8 +307,8 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// After [`fail`](Self::fail) and [`abort`](Self::abort): nothing can follow bytes that never
-    /// come. When the stream would reach `u64::MAX`.
+    /// After [`fail`](Self::fail) and [`abort`](Self::abort), because nothing can follow bytes that
+    /// never come. If the stream would reach `u64::MAX`.
     #[track_caller]
     pub fn promise(&mut self, n: u64) -> u64 {
         let at = self.extend(n);
@@ -320,7 +323,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// As [`promise`](Self::promise).
+    /// In the same cases as [`promise`](Self::promise).
     #[track_caller]
     pub fn push(&mut self, payload: P) -> u64 {
         let len = payload.len();
@@ -336,11 +339,12 @@ impl<P: Payload> OutQ<P> {
         at
     }
 
-    /// Fills promised bytes from `at` on: all of a gap, or any part of one. An empty payload is
+    /// Fills promised bytes from `at` on: all of a gap, or any part of a gap. An empty payload is
     /// dropped.
     ///
-    /// Bytes after a failure are dropped silently, because their reads may have been in flight at
-    /// the failure. If a payload reaches across the failed position, its front is kept.
+    /// Bytes after a failed position are dropped silently, because their reads may have been in
+    /// flight when the failure was declared. If a payload reaches across the failed position, the
+    /// front of the payload is kept.
     ///
     /// # Panics
     ///
@@ -385,12 +389,13 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Takes back filled bytes that have not been sent, from `at` to the end of their payload, which
-    /// become a gap again. Callers retract a range of a file that may no longer be resident, and
-    /// memory that is needed elsewhere.
+    /// Turns filled, unsent bytes into a gap again, from `at` to the end of their payload. Callers
+    /// retract a range of a file that may no longer be resident, and memory that is needed
+    /// elsewhere.
     ///
     /// The payload is dropped unless it also holds bytes in front of `at` that have not been
-    /// released. Retracting bytes after a failure does nothing: the failure has dropped them.
+    /// released. To retract bytes after a failed position does nothing, because the failure has
+    /// dropped these bytes.
     ///
     /// # Panics
     ///
@@ -417,8 +422,8 @@ impl<P: Payload> OutQ<P> {
         } else {
             let taken = core::mem::replace(&mut self.segments[index], Segment::gap(at));
             self.weight -= taken.weight();
-            // A segment ends where the next begins, so taking out one of two neighbouring gaps
-            // joins them.
+            // A segment ends where the next segment begins. So two neighbouring gaps become one gap
+            // if one of the two is taken out.
             if gap_follows {
                 self.segments.remove(index + 1);
             }
@@ -429,9 +434,9 @@ impl<P: Payload> OutQ<P> {
         self.ready = self.ready.min(at);
     }
 
-    /// Declares that the byte at `at`, in a gap, will never come. No byte from there on will ever
-    /// be ready, and filled bytes there are dropped. Bytes in front of `at` may still be filled and
-    /// sent.
+    /// Declares that the byte at `at`, in a gap, will never come. No byte from `at` on will ever be
+    /// ready, and filled bytes from `at` on are dropped. Bytes in front of `at` may still be filled
+    /// and sent.
     ///
     /// If several reads fail, the failure nearest to the front counts.
     ///
@@ -465,11 +470,11 @@ impl<P: Payload> OutQ<P> {
     }
 
     /// Records that the transport has taken the next `n` ready bytes. The transport may refer to
-    /// them until they are [released](Self::mark_released).
+    /// these bytes until they are [released](Self::mark_released).
     ///
     /// # Panics
     ///
-    /// When fewer than `n` bytes were ready and unsent.
+    /// If fewer than `n` bytes are ready and unsent.
     #[track_caller]
     pub fn mark_sent(&mut self, n: u64) {
         let unsent = self.unsent_ready();
@@ -477,19 +482,20 @@ impl<P: Payload> OutQ<P> {
         self.sent += n;
     }
 
-    /// Records that the transport no longer refers to the next `n` sent bytes. Payloads without any
-    /// remaining byte are dropped.
+    /// Records that the transport no longer refers to the next `n` sent bytes. A payload is dropped
+    /// if all bytes of the payload have been released.
     ///
     /// # Panics
     ///
-    /// When fewer than `n` bytes were sent and unreleased.
+    /// If fewer than `n` bytes are sent and unreleased.
     #[track_caller]
     pub fn mark_released(&mut self, n: u64) {
         let unreleased = self.sent - self.released;
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
         if self.released == self.reachable() {
-            // Mostly there is one segment; this path for one segment takes half as long.
+            // In most calls there is one segment, and then this path takes half the time of the
+            // loop below.
             drop(self.segments.pop_front());
             if !self.segments.is_empty() {
                 self.segments.clear();
@@ -505,13 +511,13 @@ impl<P: Payload> OutQ<P> {
     }
 
     /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
-    /// `None` when nothing is ready or `max` is 0. The bytes of the payload count as sent and
+    /// `None` if nothing is ready or `max` is 0. The bytes of this payload count as sent and
     /// released. The caller moves the payload into another queue, whose transport sends it.
     ///
     /// # Panics
     ///
-    /// When bytes that were sent have not been released: a queue has one consumer, a transport or
-    /// another queue.
+    /// If bytes that were sent have not been released, because a queue has one consumer: a
+    /// transport or another queue.
     #[track_caller]
     pub fn take_ready(&mut self, max: u64) -> Option<P> {
         let Self { released, sent, .. } = *self;
@@ -549,7 +555,8 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Frees all memory that holds no segment, when a connection goes idle.
+    /// Frees all memory that holds no segment. Callers use this method when a connection becomes
+    /// idle.
     ///
     /// Without `shrink`, a queue whose bytes were all released keeps room for a few segments, so
     /// that a busy connection does not allocate for each response.
@@ -557,30 +564,30 @@ impl<P: Payload> OutQ<P> {
         self.segments.shrink_to_fit();
     }
 
-    /// Begins a new stream at position 0, and keeps the memory, so that the queue can serve another
-    /// connection.
+    /// Begins a new stream at position 0, and keeps the memory of the queue, so that the queue can
+    /// serve another connection.
     ///
     /// # Panics
     ///
-    /// Unless everything promised has been released: payloads and positions of the old stream would
-    /// be mistaken for those of the new stream. After an [abort](Self::abort): the peer waits for
-    /// more.
+    /// If promised bytes have not been released, because payloads and positions of the old stream
+    /// would be mistaken for payloads and positions of the new stream. After an
+    /// [abort](Self::abort), because the peer waits for more bytes.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.released == self.promised, "outq: restart with unreleased bytes");
         assert!(self.failed_at == NEVER, "outq: restart of an aborted stream");
-        // All segments are gone, and so is their weight.
+        // The queue has no segments and no weight, because all bytes were released.
         (self.released, self.sent, self.ready, self.promised) = (0, 0, 0, 0);
     }
 
     /// The chunks that may be sent now, in order, from the byte at [`sent`](Self::sent) on. There
-    /// is no gap between them, and no chunk is empty.
+    /// is no gap between these chunks, and no chunk is empty.
     pub fn next_ready(&self) -> impl Iterator<Item = Chunk<'_, P>> {
         self.chunks(self.sent..self.ready)
     }
 
     /// The chunks that were sent and not released, in order, from the byte at `from` on. A
-    /// transport reads them to retransmit.
+    /// transport reads these chunks to retransmit.
     ///
     /// # Panics
     ///
@@ -592,7 +599,7 @@ impl<P: Payload> OutQ<P> {
         self.chunks(from..self.sent)
     }
 
-    /// The filled bytes of a range that has no gap.
+    /// The chunks of a range that has no gap.
     fn chunks(&self, range: Range<u64>) -> impl Iterator<Item = Chunk<'_, P>> {
         let first =
             if range.is_empty() { self.segments.len() } else { self.segment_at(range.start) };
@@ -623,15 +630,16 @@ impl<P: Payload> OutQ<P> {
         self.sent == self.promised && self.failed_at == NEVER
     }
 
-    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; `None` when no missing
-    /// byte may still come. The gap begins at [`ready`](Self::ready) and may span several promises.
+    /// The run of missing bytes nearest to the front (FreeBSD's `sb_fnrdy`); `None` if no byte is
+    /// missing that can still come. The gap begins at [`ready`](Self::ready) and may span several
+    /// promises.
     pub fn first_gap(&self) -> Option<Range<u64>> {
         let is_missing = self.ready < self.reachable();
         is_missing.then(|| self.ready..self.end_of(self.segment_at(self.ready)))
     }
 
     /// The position from which no byte will ever be sent; `None` before a failure. After an
-    /// [abort](Self::abort) it may be [`promised`](Self::promised).
+    /// [abort](Self::abort) this position may be [`promised`](Self::promised).
     pub fn failed_at(&self) -> Option<u64> {
         (self.failed_at != NEVER).then_some(self.failed_at)
     }
@@ -641,33 +649,37 @@ impl<P: Payload> OutQ<P> {
         self.ready - self.sent
     }
 
-    /// The memory that all payloads held keep alive: the sum of their [weights](Payload::weight). A
-    /// payload counts until it is dropped, so sent bytes that are not released count, too.
+    /// The memory that all payloads in the queue keep alive: the sum of the
+    /// [weights](Payload::weight) of these payloads. A payload counts until it is dropped, so sent
+    /// bytes that are not released count, too.
     pub const fn weight(&self) -> Weight {
         self.weight
     }
 
-    /// The transport no longer refers to the stream before this position.
+    /// The position before which the transport no longer refers to the stream.
     pub const fn released(&self) -> u64 {
         self.released
     }
 
-    /// The transport has accepted the stream before this position: the next byte to send.
+    /// The position of the next byte to send; the transport has accepted all bytes before this
+    /// position.
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Every byte before this position is filled.
+    /// The position before which every byte is filled.
     pub const fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// Bytes before this position are queued, filled or not. The next promise begins there.
+    /// The position before which bytes are queued, filled or not. The next promise begins at this
+    /// position.
     pub const fn promised(&self) -> u64 {
         self.promised
     }
 
-    /// Panics unless the invariants in the fields' comments hold. For tests: walks the whole queue.
+    /// Panics unless the invariants in the comments of the fields hold. The method is for tests,
+    /// because it walks through the whole queue.
     #[doc(hidden)]
     pub fn check(&self) {
         assert!(self.released <= self.sent);
@@ -723,7 +735,7 @@ impl<P: Payload> OutQ<P> {
         assert!(at < promised, "outq: {at} was not promised, promised is {promised}");
     }
 
-    /// Index of the gap that holds the reachable byte at `at`. Panics if the byte is filled.
+    /// The index of the gap that holds the reachable byte at `at`. Panics if this byte is filled.
     #[track_caller]
     fn gap_at(&self, at: u64) -> usize {
         assert!(at >= self.ready, "outq: the byte at {at} is filled already");
@@ -732,8 +744,8 @@ impl<P: Payload> OutQ<P> {
         index
     }
 
-    /// Index of the segment that holds the byte at `at`, which is neither released nor out of
-    /// reach.
+    /// The index of the segment that holds the byte at `at`. The byte must be unreleased and
+    /// reachable.
     fn segment_at(&self, at: u64) -> usize {
         // A transport that releases sent bytes always uses the first segment. A source uses the
         // last segment.
@@ -748,7 +760,7 @@ impl<P: Payload> OutQ<P> {
         self.segments.partition_point(|segment| segment.at <= at) - 1
     }
 
-    /// Position after the last byte of a segment.
+    /// The position after the last byte of a segment.
     fn end_of(&self, index: usize) -> u64 {
         self.segments.get(index + 1).map_or_else(|| self.reachable(), |next| next.at)
     }
@@ -761,8 +773,8 @@ impl<P: Payload> Default for OutQ<P> {
 }
 
 impl<P> fmt::Debug for OutQ<P> {
-    /// Shows the position of each segment, but no payload: payloads are long and need not be
-    /// `Debug`.
+    /// Shows the position of each segment. Payloads are not shown, because they are long and need
+    /// not be `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutQ")
             .field("released", &self.released)
@@ -799,7 +811,7 @@ impl<P> fmt::Debug for Segment<P> {
     }
 }
 
-/// A position that no byte has: no stream is so long.
+/// A position that no byte has, because no stream is so long.
 const NEVER: u64 = u64::MAX;
 
 /// The number of segments for which an empty queue keeps room, so that a response of a head and a

@@ -1,6 +1,6 @@
-//! A model of the queue, simple and slow: one cell for each byte. [`Pair`] applies the same
-//! operations to the model and the real queue, and compares all results that a caller can see.
-//! Property tests and the fuzz target share [`Pair`].
+//! A model of the queue, simple and slow: the model has one cell for each byte. [`Pair`] applies
+//! the same operations to the model and the real queue, and compares all results that a caller can
+//! see. Property tests and the fuzz target share [`Pair`].
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -8,19 +8,19 @@ use core::ops::Range;
 
 use crate::{Chunk, OutQ, Payload, State, Weight};
 
-/// One call of the queue. The numbers are wishes: [`Pair::apply`] takes each modulo the range that
-/// the protocol allows at that moment. An operation without an allowed value is skipped.
+/// One call of the queue. [`Pair::apply`] takes each number modulo the range that the protocol
+/// allows at this moment. If the protocol allows no value, the operation is skipped.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     /// The next `n` bytes will come later.
     Promise(u16),
     /// The next `n` bytes are in memory.
     Push(u16),
-    /// Some missing bytes come, also bytes after or across a failure.
+    /// Some missing bytes come; the bytes may be after a failure or across a failure.
     Fill(u16, u16),
     /// A missing byte will never come; the byte may be after a failure.
     Fail(u16),
-    /// Filled bytes vanish before they could be sent; the bytes may be after a failure.
+    /// Filled, unsent bytes are retracted; the bytes may be after a failure.
     Retract(u16),
     /// The transport sends ready bytes.
     Send(u16),
@@ -36,7 +36,8 @@ pub enum Operation {
     Restart,
 }
 
-/// A payload that counts its clones: `_alive` is one clone of [`Pair::alive`].
+/// A payload. The number of clones of [`Pair::alive`] shows how many payloads are alive, because
+/// each payload has a clone in `_alive`.
 #[derive(Debug)]
 pub struct Piece {
     bytes: Vec<u8>,
@@ -70,10 +71,11 @@ struct Cell {
     value: u8,
 }
 
-/// The naive queue. Everything that is not stored is computed anew for each call.
+/// The simple queue. Values that are not stored are computed anew in each call.
 #[derive(Debug, Default)]
 struct Model {
-    /// All promised bytes from position 0 on; `None` is a gap. Never filled from `failed_at` on.
+    /// All promised bytes from position 0 on; `None` is a byte of a gap. No byte from `failed_at`
+    /// on is filled.
     cells: Vec<Option<Cell>>,
     sent: usize,
     released: usize,
@@ -106,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Payloads with an unreleased byte. Bytes of one payload are neighbours.
+    /// The names of the payloads with an unreleased byte. The bytes of one payload are neighbours.
     fn payloads_alive(&self) -> Vec<usize> {
         let mut payloads: Vec<usize> =
             self.cells[self.released..].iter().flatten().map(|cell| cell.payload).collect();
@@ -114,8 +116,8 @@ impl Model {
         payloads
     }
 
-    /// The position with index `wish`, modulo their number, among the positions that `is_allowed`
-    /// accepts.
+    /// Of the positions that `is_allowed` accepts, the position with the index `wish` modulo the
+    /// number of these positions.
     fn pick(&self, wish: u16, is_allowed: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let allowed: Vec<usize> =
             (0..self.cells.len()).filter(|&at| is_allowed(self, at)).collect();
@@ -128,12 +130,12 @@ impl Model {
     }
 }
 
-/// The queue and its model, always after the same operations.
+/// The queue and its model, to which the same operations are applied.
 #[derive(Debug, Default)]
 pub struct Pair {
     queue: OutQ<Piece>,
     model: Model,
-    /// Payloads made so far, by name.
+    /// The payloads that were made so far; the index is the name of the payload.
     payloads: Vec<Made>,
     alive: Rc<()>,
 }
@@ -142,16 +144,16 @@ pub struct Pair {
 #[derive(Debug)]
 struct Made {
     len: usize,
-    /// The number of bytes that have been cut off its front.
+    /// The number of bytes that have been cut off the front of the payload.
     cut: usize,
 }
 
 impl Pair {
-    /// Applies one operation to the queue and the model, then compares them.
+    /// Applies one operation to the queue and the model, then compares the queue with the model.
     ///
     /// # Panics
     ///
-    /// When they differ, or the queue's invariants do not hold.
+    /// If queue and model differ, or if the queue's invariants do not hold.
     pub fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Promise(n) => self.promise(n),
@@ -281,8 +283,8 @@ impl Pair {
         self.model.released += count;
     }
 
-    /// A new payload, for the queue and for the model. No two payloads have the same bytes, so that
-    /// stale bytes are noticed.
+    /// Makes a new payload, for the queue and for the model. No two payloads have the same bytes,
+    /// so that stale bytes are noticed.
     fn piece(&mut self, len: usize) -> (Piece, Vec<Option<Cell>>) {
         let payload = self.payloads.len();
         self.payloads.push(Made { len, cut: 0 });
@@ -361,6 +363,6 @@ fn to_u64(n: usize) -> u64 {
     u64::try_from(n).expect("usize is 64 bits at most")
 }
 
-/// The maximum bytes that one run promises. They are enough for a few dozen segments; each
-/// comparison walks all bytes.
+/// The maximum bytes that one run promises. This number is enough for a few dozen segments. The
+/// number is small because each comparison walks through all bytes.
 const PROMISED_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! Table tests for each method and each state; properties against [`model`](crate::model).
+//! Table tests for each method and each state, and property tests against
+//! [`model`](crate::model).
 
 use alloc::format;
 use alloc::rc::Rc;
@@ -28,7 +29,8 @@ fn ready(queue: &OutQ<Bytes>) -> String {
     chunks.join("|")
 }
 
-/// Sends and releases all that is ready, as a transport that copies would; returns it.
+/// Sends and releases all ready bytes, as a transport that copies would; returns these
+/// bytes.
 fn drain(queue: &mut OutQ<Bytes>) -> String {
     let sent = ready(queue);
     queue.mark_sent(queue.unsent_ready());
@@ -59,7 +61,8 @@ fn waiting_behind_abc() -> OutQ<Bytes> {
     queue
 }
 
-/// "abc" is ready, 3..6 a gap, "ghi" filled, 9 has failed, and 10 was promised after it.
+/// "abc" is ready, 3..6 is a gap, "ghi" is filled, 9 has failed, and 10 was promised after
+/// 9.
 fn failed_at_9() -> OutQ<Bytes> {
     let mut queue = holding_abc();
     queue.promise(3);
@@ -91,7 +94,7 @@ fn state_says_what_to_do_next() {
     queue.mark_sent(3);
     assert_eq!(queue.state(), State::Waiting);
 
-    // The failure counts once all bytes in front of it were sent.
+    // The state becomes `Failed` once all bytes in front of the failed byte were sent.
     let mut queue = failed_at_9();
     assert_eq!(queue.state(), State::Ready);
     queue.mark_sent(3);
@@ -289,7 +292,7 @@ fn failure_lets_the_front_drain_and_nothing_else() {
     queue.fill(3, b"def");
     assert_eq!(drain(&mut queue), "def|ghi");
 
-    // Reads that were under way at the failure end, again and again.
+    // Reads that were under way when the byte failed end after the failure, and end twice.
     for _ in 0..2 {
         queue.fill(9, b"j");
         queue.fill(9, b"jk");
@@ -417,7 +420,7 @@ fn an_abort_fails_the_first_gap_or_what_would_follow() {
         assert_eq!((queue.failed_at(), queue.promised()), (Some(3), 3));
     }
     assert_eq!(queue.state(), State::Ready);
-    // A retracted range may be filled by another payload, or never.
+    // A retracted range may be filled by another payload, or may never be filled.
     queue.retract(2);
     queue.check();
     assert_eq!(queue.first_gap(), Some(2..3));
@@ -518,7 +521,7 @@ fn vec_is_a_payload() {
     assert_eq!(queue.unsent_ready(), 3);
 }
 
-// Mistakes of the caller.
+// These tests are about mistakes of the caller.
 
 #[test]
 #[should_panic(expected = "reaches u64::MAX")]
@@ -668,7 +671,7 @@ fn releasing_unsent_bytes_panics() {
 
 // Properties.
 
-/// Any operation but a failure. Short runs of bytes, so that there are many segments.
+/// Any operation but a failure. Runs of bytes are short, so that there are many segments.
 fn operation() -> impl Strategy<Value = Operation> {
     let n = || 0..40_u16;
     prop_oneof![
@@ -720,7 +723,7 @@ proptest! {
         }
     }
 
-    /// Whatever is tried after a failure, no byte at or after it is ever offered to the
+    /// No operation after a failure offers the failed byte, or a byte after it, to the
     /// transport.
     #[test]
     fn no_byte_behind_a_failure_is_ever_ready(
@@ -737,7 +740,8 @@ proptest! {
         let promised = queue.promised();
         let mut filled = vec![false; usize::try_from(promised).unwrap()];
         for at in fills.into_iter().map(|at| at % promised).chain(0..failed_at) {
-            // Once for each byte in front of the failure, as often as they like after it.
+            // Each byte in front of the failure is filled once. Each byte from the failure
+            // on is filled any number of times.
             let filled = &mut filled[usize::try_from(at).unwrap()];
             if !*filled || at >= failed_at {
                 queue.fill(at, b"x");
