@@ -6,20 +6,21 @@
 //!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
 //! ```
 //!
-//! The states in which a connection waits; [`Http1::check`] rejects most other combinations:
+//! The table has the states in which a connection waits. [`Http1::check`] rejects most other combinations:
 //!
 //! | phase | waits for | requests without a response | producer | stream |
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or a request that waits for its body | none | drained |
 //! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
-//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | in a wait for a disk: not drained; in the other waits: any |
+//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained in a wait for a disk; any in the other waits |
 //! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
-//! | Last | Request: no longer for a body, because of a shutdown; the response begins in the next worker turn | only the request with that body | none | drained |
-//! | Lingering | the peer's end | none | none | drained |
+//! | Last | Request, after a shutdown: the body is no longer needed, and the response begins in the next worker turn | only the request with this body | none | drained |
+//! | Lingering | the end of the peer's stream | none | none | drained |
 //!
-//! A peer that has half-closed (ended its sending direction) sends no more requests, so its connection waits only in the states Source and Peer.
+//! A peer that has half-closed (ended its sending direction) sends no more requests. So the connection of such a peer
+//! waits only in the states Source and Peer.
 
 mod body;
 mod exchange;
@@ -48,17 +49,17 @@ use body::{Form, Sending};
 use exchange::{Exchange, Known, Lookup, RequestFacts};
 pub(in crate::session) use work::Work;
 
-/// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default the limit is
-/// twice the longest head, so a head fits after other bytes. If longer heads are configured, the limit is one such
-/// head plus 16 KiB.
+/// The limit of received bytes that were not parsed yet; at this limit no more bytes are received. By default the limit
+/// is twice the longest head, so a head fits after other bytes. If longer heads are configured, the limit is the
+/// longest head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If we closed earlier, a reset
-/// could destroy bytes of the response that the peer has not read. Bytes that the peer sends meanwhile, such as the rest
-/// of a body, are dropped.
+/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If the server closed earlier,
+/// a reset could destroy bytes of the response that the peer has not read. Bytes that the peer sends during this time,
+/// such as the rest of a body, are dropped.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending
-/// has 30 s in all, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, [`LINGER`] never
-/// starts again.
+/// has a total of 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, [`LINGER`]
+/// never starts again.
 const LINGERS_MAX: u8 = 14;
 
 /// The limit of received bytes that were not parsed yet.
@@ -95,7 +96,8 @@ enum Phase {
         since: Time,
         /// The bytes that the peer had acknowledged when its rate was last judged. Valid if `windows` is not 0.
         acknowledged: i64,
-        /// The number of this [`LINGER`] since that judgement, from 1; 0 before any has ended.
+        /// The number of the current [`LINGER`] period since the rate was last judged, from 1 on; 0 in the first
+        /// period.
         windows: u16,
     },
 }
@@ -105,8 +107,8 @@ impl Phase {
         Self::Lingering { since, acknowledged: 0, windows: 0 }
     }
 
-    /// Starts [`LINGER`] again, after number `windows`, for a peer that has not acknowledged everything. Returns `None` if
-    /// the peer has taken less than `rate_min` for `timeout_send`.
+    /// Starts [`LINGER`] again after its period `windows`, for a peer that has not acknowledged all bytes. Returns
+    /// `None` if the peer has taken less than `rate_min` for `timeout_send`.
     fn linger_again(cx: &Context, windows: u16, before: i64, acknowledged: i64) -> Option<Self> {
         let since = cx.now;
         let time = LINGER * u32::from(windows);
@@ -127,11 +129,11 @@ enum Wait {
     Idle(Time),
     /// The rest of a request.
     Request(Time),
-    /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. Meanwhile the
-    /// peer's time for taking bytes is paused: [`Work::peer_since`].
+    /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. During such a step
+    /// the peer's time for receiving bytes is paused ([`Work::peer_since`]).
     Source(Time),
-    /// The peer, which has to receive bytes. The peer's rate counts the bytes that it has received since
-    /// [`Work::acknowledged`].
+    /// The peer, which has to receive bytes. The peer's rate counts the bytes that the peer has acknowledged since
+    /// [`Work::acknowledged`] was set.
     Peer(Time),
 }
 
@@ -188,7 +190,7 @@ impl Session for Http1 {
                     }
                     break;
                 }
-                // No consumer takes this body.
+                // No consumer takes this body, so the session drops it.
                 Event::Body(content) => {
                     let count = content.len();
                     work.count_body(count);
@@ -196,7 +198,8 @@ impl Session for Http1 {
                 }
                 Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
-                // Its consumer may be a gateway, which begins no request before the client can receive the response.
+                // The consumer of the body may be a gateway, which begins no request before the client can receive the
+                // response.
                 Event::Request(request)
                     if request.head.framing != Framing::None && !work.has_begun_responses() =>
                 {
@@ -253,8 +256,8 @@ impl Session for Http1 {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
         // A large answer, or an answer with open files, is kept only for the next response. If such an answer were kept
-        // for a later response, it could occupy memory or files that the next response needs. An answer that cannot be
-        // found again is always kept.
+        // for a later response, the answer could occupy memory or files that the next response needs. An answer that
+        // cannot be found again is always kept.
         let may_wait = !size.holds_files && cx.budget.allows(with_it);
         let keeps = |place| match size.keep {
             Keep::IfSmall => place == 0 || may_wait,
@@ -319,12 +322,12 @@ impl Session for Http1 {
         if work.facts.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
-        // A client that got no `100 Continue` may send its body after this response or leave it out (RFC 9110 §10.1.1).
-        // The next bytes could be either a body or a request, so this response is the last.
+        // A client that got no `100 Continue` may send its body after this response, or may leave the body out (RFC
+        // 9110 §10.1.1). The next bytes could be either a body or a request, so this response is the last.
         let last = work.facts.last || work.facts.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), response, last) {
-            // The response ends the connection, whatever the request said. Later requests get no response, even if a
-            // later request asked to close the connection.
+            // The response ends the connection, even if the request asked to keep the connection. Later requests get no
+            // response, even if a later request asked to close the connection.
             work.drop_behind();
             Self::close_reader(work);
             self.take_no_more();
@@ -342,8 +345,8 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                // The blocked bytes may be the transport's own, such as records of TLS. Such bytes do not end the idle
-                // time.
+                // The blocked bytes may be bytes of the transport itself, such as records of TLS. Such bytes do not end
+                // the idle time.
                 if !self.is_between_requests(work, moved) {
                     self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
@@ -400,8 +403,8 @@ impl Session for Http1 {
     }
 
     fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
-        // Only the last request can have a malformed head. Such a request has no head to return, so `?` may end the
-        // iteration.
+        // Only the last request can have a malformed head. A request with a malformed head has no head to return, so
+        // `?` may end the iteration.
         let (head, RequestFacts { times, .. }) = work.exchanges.pop_front()?.into_request()?;
         Some(Unanswered { head, at: times.at, body_bytes: times.body_bytes })
     }
@@ -444,8 +447,8 @@ impl Session for Http1 {
             Phase::Open(wait) | Phase::Last(wait) => wait,
             Phase::Lingering { acknowledged: before, windows, .. } => {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
-                // A close now would reset the connection. The peer would lose bytes that it has not received or has not
-                // read.
+                // A close at this time would reset the connection. The peer would lose bytes that it has not received
+                // or has not read.
                 let is_heard = core::mem::take(&mut self.is_heard) && self.lingers < LINGERS_MAX;
                 self.lingers += u8::from(is_heard);
                 let has_all = acknowledged == sent;
@@ -498,8 +501,8 @@ impl Session for Http1 {
                 cx.stats.timeouts.add(1);
                 cx.stats.header_timeouts.add(1);
                 match work {
-                    // A request is refused only if no response to it has begun. Otherwise the connection is only
-                    // closed.
+                    // A request is refused only if no response to the request has begun. Otherwise the connection is
+                    // closed without a refusal.
                     Some(work) if work.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
                         let reject = Reject { status: Status::RequestTimeout, reason };
@@ -601,7 +604,8 @@ impl Session for Http1 {
             }
             Phase::Open(Wait::Source(_)) => !is_drained || !is_empty || work.has_begun_all(),
             Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
-            // The transport may hold bytes back, such as the rest of a record.
+            // Any stream is possible in this wait, because the transport may hold bytes back, such as the rest of a
+            // record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
             Phase::Lingering { .. } => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
@@ -656,7 +660,7 @@ impl Http1 {
             && !self.ended
     }
 
-    /// Accepts no further request after the requests that were accepted.
+    /// Accepts no further request. Requests that were accepted are still answered.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
             self.phase = Phase::Last(wait);
@@ -682,7 +686,7 @@ impl Http1 {
         };
     }
 
-    /// Waits for a source: bytes have to be read, found or made.
+    /// Waits for a source, because bytes have to be read, found or made.
     const fn wait_for_source(&mut self, work: &mut Work, now: Time) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
         work.peer_since = match *wait {
@@ -713,8 +717,8 @@ impl Http1 {
         Next::Wait
     }
 
-    /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a source; a
-    /// wait for the peer goes on.
+    /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a
+    /// source. A wait for the peer is not ended.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
             self.wait_for_source(work, cx.now);
@@ -722,7 +726,7 @@ impl Http1 {
         Next::TurnOver
     }
 
-    /// Waits for the rest of a request, its body included.
+    /// Waits for the rest of a request, including the body.
     const fn wait_for_request(&mut self, cx: &Context) -> Next {
         if self.ended {
             return Next::Close(Why::Gone);
@@ -733,7 +737,7 @@ impl Http1 {
         Next::Wait
     }
 
-    /// Gives the body of a request to a consumer, if there is one. Then passes the request on.
+    /// Gives the body of a request to a consumer, if the handler has a consumer for it. Then passes the request on.
     #[inline(always)]
     fn handle_request(
         &mut self,
@@ -766,7 +770,7 @@ impl Http1 {
         if work.facts.last {
             self.take_no_more();
         }
-        // From now on the connection is idle until the next request.
+        // The idle time of the connection begins now, and ends with the next request.
         if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
         | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
@@ -841,7 +845,7 @@ impl Http1 {
         Next::Pump
     }
 
-    /// Becomes idle or closes: all requests are answered, and all responses are sent.
+    /// Becomes idle or closes, because all requests are answered and all responses are sent.
     fn be_idle_or_close(&mut self, work: &Work, cx: &Context, unread: usize) -> Next {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
@@ -863,7 +867,7 @@ impl Http1 {
     }
 }
 
-// Each connection has an `Http1`, even an idle one.
+// Each connection has an `Http1`, even an idle connection.
 const _: () = assert!(size_of::<Http1>() == 32);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bodies under way: into the stream, and from the peer to a consumer.
+//! Bodies that are being transferred: into the stream, and from the peer to a consumer.
 
 use http::FieldSection;
 use sendfile::Failure;
@@ -7,12 +7,12 @@ use crate::handler::{CONSUMER_ROOM_MIN, Consumer, Parts, Producer};
 use crate::record::Record;
 use crate::session::framing::BodyFraming;
 
-/// Bytes of the peer for a consumer.
+/// Bytes that the peer sends to a consumer.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) consumer: Box<dyn Consumer>,
     pub(super) form: Form,
-    /// Bytes of a body, with its framing, that have come since the client was last judged by them.
+    /// The bytes of a body, with its framing, that have come since the client's rate was last judged.
     pub(super) received: u64,
 }
 
@@ -21,22 +21,23 @@ pub(super) struct Incoming {
 pub(super) enum Form {
     /// The body of a request.
     Body,
-    /// An upgrade was asked for, and the body has come if there is one; the response decides what the bytes are.
+    /// The request asked for an upgrade, and its body (if any) has come. The response decides whether the next
+    /// bytes belong to a tunnel.
     Offered,
     /// A tunnel.
     Tunnel,
-    /// A tunnel whose other end has sent everything, and whose peer has got the end.
+    /// A tunnel whose other end has ended. All bytes and the end of the stream were sent to the peer.
     HalfClosed,
 }
 
-/// A producer that has more to give, and the body that goes on after it.
+/// A producer that has more bytes to give, and the body that goes on after the producer.
 #[derive(Debug)]
 pub(super) struct Producing {
     pub(super) producer: Box<dyn Producer>,
     pub(super) body: Sending,
-    /// True until the producer is asked for the first time.
+    /// True until the producer is asked for bytes for the first time.
     pub(super) is_new: bool,
-    /// The failure that is reported if the rest is not made.
+    /// The failure that is reported if the producer does not make the rest of its bytes.
     pub(super) failure: Failure,
 }
 

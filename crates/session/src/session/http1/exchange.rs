@@ -11,16 +11,17 @@ use crate::handler::{AnswerSize, Search};
 use crate::record::Sketch;
 use crate::session::times::Times;
 
-/// The facts that HTTP/1 knows of a request in addition to its head.
+/// The facts about a request that HTTP/1 knows in addition to the head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestFacts {
     /// True if the client waits for an invitation (`100 Continue`) to send the body.
     pub(super) expect_continue: bool,
-    /// True if its body, in chunks, has not been skipped yet: the response has to report faults of the body.
+    /// True if the request has a body in chunks that has not been skipped yet. The response waits, because the response
+    /// has to report faults of the body.
     pub(super) skips_body_first: bool,
-    /// True if it is the last request of the connection.
+    /// True if the request is the last request of the connection.
     pub(super) last: bool,
-    /// Its times, and the bytes of its body.
+    /// The times of the request, and the bytes of its body.
     pub(super) times: Times,
 }
 
@@ -40,18 +41,19 @@ impl RequestFacts {
 /// A request whose response has not begun.
 #[derive(Debug)]
 pub(super) enum Exchange {
-    /// No fault was found in the request so far.
+    /// A request in which no fault was found so far.
     Asked { request: u32, head: HeadBuf, facts: RequestFacts, lookup: Lookup },
-    /// The request was refused for this reason.
+    /// A request that was refused for this reason.
     Refused(Reject, Known),
 }
 
 /// The parts of a refused request that are known.
 #[derive(Debug)]
 pub(super) enum Known {
-    /// All.
+    /// All parts are known, because the request has a valid head.
     Request(HeadBuf, RequestFacts),
-    /// The parts of its first line that could be read, for the log. Its head is malformed or incomplete.
+    /// The head of the request is malformed or incomplete. The value has the parts of the first line that could be
+    /// read, for the log.
     Line(Sketch),
 }
 
@@ -62,20 +64,22 @@ pub(super) enum Lookup {
     Pending(Option<Rc<dyn Search>>),
     /// The connection keeps the answer.
     Found(AnswerSize),
-    /// The answer is too large to be kept, or was postponed by the handler. It is found when its turn comes.
+    /// The answer is too large to be kept, or was postponed by the handler. The handler finds the answer when the turn
+    /// of its response comes.
     Postponed,
-    /// There is no answer: the client broke off the body of the request. The connection ends before this request.
+    /// There is no answer, because the client broke off the body of the request. The connection ends before this
+    /// request is answered.
     BrokenOff,
 }
 
 /// The requests that wait for their responses, in order.
 ///
-/// The size of the memory is asked for before each request, so it is counted and not summed up. Only the memory of
-/// searches is summed up, because it changes while they go on.
+/// The size of the memory is asked for before each request. So the size is kept in a counter, and is not summed up each
+/// time. Only the memory of searches is summed up each time, because this memory changes while the searches go on.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     queue: VecDeque<Exchange>,
-    /// The memory of the entries, without that of searches.
+    /// The memory of the entries, without the memory of searches.
     counted: Weight,
     /// The number of searches.
     searches: usize,
@@ -104,7 +108,7 @@ impl Exchanges {
         Some(exchange)
     }
 
-    /// Marks the last request as broken off: it gets no answer.
+    /// Marks the last request as broken off, so that the request gets no answer.
     pub(super) fn break_off_last(&mut self) {
         let Some(mut exchange) = self.pop_back() else { return };
         if let Exchange::Asked { lookup, .. } = &mut exchange {
@@ -125,18 +129,18 @@ impl Exchanges {
         self.queue.back()
     }
 
-    /// The facts about the first request; `None` if it was refused.
+    /// The facts about the first request; `None` if this request was refused.
     pub(super) fn front_facts(&mut self) -> Option<&mut RequestFacts> {
         self.queue.front_mut()?.facts()
     }
 
-    /// The facts about the last request; `None` if it was refused.
+    /// The facts about the last request; `None` if this request was refused.
     pub(super) fn back_facts(&mut self) -> Option<&mut RequestFacts> {
         self.queue.back_mut()?.facts()
     }
 
     /// Notes that the answer to a request was found. `keeps` gets the position of the request in the queue, and decides
-    /// if the connection keeps the answer. Returns its decision.
+    /// if the connection keeps the answer. Returns the decision of `keeps`.
     pub(super) fn settle(
         &mut self,
         request: u32,
@@ -205,7 +209,7 @@ impl Exchanges {
 }
 
 impl Exchange {
-    /// Returns true if its response can begin.
+    /// Returns true if the response to the request can begin.
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             Self::Asked { facts, lookup, .. } => {
@@ -215,7 +219,7 @@ impl Exchange {
         }
     }
 
-    /// The memory of the entry, without that of a search.
+    /// The memory of the entry, without the memory of a search.
     fn memory(&self) -> Weight {
         let mut memory = Weight { own: size_of::<Self>() as u64, shared: 0 };
         match self {
@@ -230,7 +234,7 @@ impl Exchange {
         memory
     }
 
-    /// The search that will find its answer.
+    /// The search that will find the answer to the request.
     pub(super) fn search(&self) -> Option<&dyn Search> {
         match self {
             Self::Asked { lookup: Lookup::Pending(search), .. } => search.as_deref(),
@@ -245,7 +249,7 @@ impl Exchange {
         }
     }
 
-    /// The request, unless its head was malformed.
+    /// The head of the request and the facts about it; `None` if the head was malformed.
     pub(super) fn into_request(self) -> Option<(HeadBuf, RequestFacts)> {
         match self {
             Self::Asked { head, facts, .. } => Some((head, facts)),

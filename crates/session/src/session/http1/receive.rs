@@ -14,7 +14,7 @@ use crate::handler::Consumer;
 use crate::session::{Moved, Next};
 
 impl Http1 {
-    /// Gives the body of a request to a consumer, or the bytes after the request if it becomes a tunnel.
+    /// Gives a consumer the body of a request, or the bytes after a request that becomes a tunnel.
     pub(super) fn accept_body(
         &mut self,
         work: &mut Work,
@@ -30,7 +30,7 @@ impl Http1 {
                 last,
                 ..RequestFacts::of(request, work.facts.times.at)
             };
-            // A body that is too long to be skipped does not end the connection if a consumer takes it.
+            // A body that is too long to be skipped does not end the connection if a consumer takes this body.
             if let Phase::Last(wait) = self.phase
                 && !last
             {
@@ -41,7 +41,7 @@ impl Http1 {
         Ok(())
     }
 
-    /// Gives the consumer as many bytes as it has room for; returns the number of bytes taken.
+    /// Gives the consumer as many bytes as the consumer has room for. Returns the number of bytes taken.
     #[inline(never)]
     pub(super) fn receive(&mut self, work: &mut Work, cx: &mut Context, bytes: &[u8]) -> usize {
         let mut at = 0_usize;
@@ -59,7 +59,8 @@ impl Http1 {
                     at += next.len();
                 }
                 Form::Body => {
-                    // Called also without bytes, because the end may follow the bytes that were given last.
+                    // The reader is called even if there are no bytes, because the end of the body may follow the bytes
+                    // that were given last.
                     let (taken, event) = work.reader.handle_body(next, &Limits::DEFAULT);
                     at += taken;
                     incoming.received += taken as u64;
@@ -77,7 +78,7 @@ impl Http1 {
                             } else {
                                 work.incoming = None;
                             }
-                            // A client that sends without an invitation needs none.
+                            // A client that sends the body without an invitation needs no invitation.
                             if let Some(facts) = work.exchanges.back_facts() {
                                 facts.expect_continue = false;
                             }
@@ -91,7 +92,8 @@ impl Http1 {
                 }
             }
         }
-        // The peer's rate decides about a body.
+        // Bytes of a tunnel restart the wait. Bytes of a body do not restart the wait, because a body is judged by the
+        // peer's rate.
         let is_tunnel = work.incoming.is_some() && !work.receives_body();
         if at > 0
             && is_tunnel
@@ -103,7 +105,7 @@ impl Http1 {
         at
     }
 
-    /// Handles a body that a consumer takes and that is malformed or too long.
+    /// Handles a body that is malformed or too long while a consumer takes it.
     #[cold]
     fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let is_too_long = reject.status == Status::ContentTooLarge;
@@ -113,10 +115,10 @@ impl Http1 {
         }
     }
 
-    /// Handles a body that a consumer takes and whose rest will not come. A request without a response is refused; if
-    /// its client would not get the refusal, the request only has a line in the log. A response that has begun goes on
-    /// only if it can do so without the rest of the body. Its handler decides about that, and learns of the end from
-    /// its consumer.
+    /// Handles a body that will not be complete, while a consumer takes it. If no response has begun, the request is
+    /// refused. If the client would not get the refusal, the request only has a line in the log. A response that has
+    /// begun may go on without the rest of the body. The handler decides this, and learns from the consumer that the
+    /// body has ended.
     #[cold]
     fn break_off(&mut self, work: &mut Work, cx: &mut Context, refusal: Option<Reject>) {
         self.take_no_more();
@@ -131,8 +133,8 @@ impl Http1 {
         work.incoming = None;
     }
 
-    /// Reports to the consumer that the body is too long, and has the handler answer the request, as the last of the
-    /// connection. Returns false if the handler has answered already, or leaves the answer to the session.
+    /// Reports to the consumer that the body is too long, and lets the handler answer the request, as the last request
+    /// of the connection. Returns false if the handler has answered already, or leaves the answer to the session.
     fn hand_back(&mut self, work: &mut Work) -> bool {
         let is_handed_back =
             work.incoming.as_mut().is_some_and(|incoming| incoming.consumer.handle_excess());
@@ -152,7 +154,8 @@ impl Http1 {
         true
     }
 
-    /// Counts `bytes` dropped bytes of a body with its framing. A body is read to its end only if it is not too long.
+    /// Counts `bytes` dropped bytes of a body, including its framing. If the body is too long, it is not read to its
+    /// end.
     pub(super) fn drop_body(&mut self, work: &mut Work, bytes: usize) {
         work.dropped += bytes as u64;
         if work.dropped > Limits::DEFAULT.body_bytes_max {
@@ -168,7 +171,7 @@ impl Http1 {
         }
     }
 
-    /// Goes on because the consumer has room for the bytes that wait, or because the peer will send no more.
+    /// Returns the next step if the consumer has room for bytes that wait, or if the peer will send no more bytes.
     pub(super) fn handle_incoming(
         &mut self,
         work: &mut Work,

@@ -13,8 +13,8 @@ use crate::record::Sketch;
 use crate::session::refusal;
 
 impl Http1 {
-    /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn. `unread` has the
-    /// bytes that have come of the head, if the head is at fault.
+    /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn. If the head
+    /// is at fault, `unread` has the bytes of the head that have come.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -40,8 +40,8 @@ impl Http1 {
         self.refuse_request(work, cx, reject, known);
     }
 
-    /// Refuses the first bytes of a connection if they are of another protocol that has a refusal of its own. Returns
-    /// true if they are.
+    /// Handles the first bytes of a connection if these bytes belong to another protocol. Returns true if the protocol
+    /// has a refusal of its own, or if the connection goes on with HTTP/2.
     #[cold]
     pub(super) fn refuse_protocol(
         &mut self,
@@ -49,12 +49,12 @@ impl Http1 {
         cx: &mut Context,
         bytes: &[u8],
     ) -> bool {
-        // TLS within TLS is nothing that a listener could be configured for.
+        // No listener can be configured for TLS within TLS.
         let is_twice = |protocol| protocol == OtherProtocol::Tls && work.scheme == Scheme::Https;
         let is_first = self.next_request == 0;
         let protocol = OtherProtocol::of(bytes).filter(|one| is_first && !is_twice(*one));
         let Some(protocol) = protocol else { return false };
-        // With TLS the client says in the handshake that it speaks HTTP/2.
+        // The preface selects HTTP/2 only without TLS. With TLS, the client selects HTTP/2 in the handshake.
         if protocol == OtherProtocol::Http2
             && work.scheme == Scheme::Http
             && cx.site_rules.speaks_http2(work.listener)
@@ -70,7 +70,7 @@ impl Http1 {
         true
     }
 
-    /// Refuses the last request, which is none of those that wait unless its head is malformed.
+    /// Refuses the last request. The request is not in the queue of waiting requests.
     #[cold]
     pub(super) fn refuse_request(
         &mut self,

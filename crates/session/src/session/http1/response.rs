@@ -1,4 +1,4 @@
-//! Responses on their way into the stream.
+//! Puts responses into the stream.
 
 use http::{FieldSection, Head, Method, Status, Version};
 use http1::write::{self, ConnectionOption, Wire};
@@ -16,7 +16,7 @@ use crate::session::ends::End;
 use crate::session::framing::{BodyFraming, Sink};
 
 impl Work {
-    /// Puts a response into the stream; returns whether it ends the connection.
+    /// Puts a response into the stream. Returns whether the response ends the connection.
     #[inline]
     pub(super) fn begin_response(
         &mut self,
@@ -48,7 +48,7 @@ impl Work {
             if is_head || with_body {
                 self.end_response(record, body_at);
             } else {
-                // Its length is in the head.
+                // The length of the body is in the head.
                 let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Unframed);
                 let trailers = FieldSection::EMPTY;
                 self.push_parts(Sending { parts, framing, trailers, record, body_at });
@@ -108,8 +108,8 @@ impl Work {
         last
     }
 
-    /// Begins a tunnel or not, by the status of the response to a request that may have asked for
-    /// one.
+    /// Begins a tunnel if the request has asked for a tunnel and the status of the response
+    /// accepts it. Returns whether a tunnel begins.
     fn switch(&mut self, status: Status) -> bool {
         let Some(incoming) = &mut self.incoming else { return false };
         if incoming.form != Form::Offered || !self.exchanges.is_empty() {
@@ -128,7 +128,8 @@ impl Work {
     fn push_parts(&mut self, mut body: Sending) {
         while let Some(part) = body.parts.next() {
             match part {
-                // A chunk without bytes would be the last.
+                // A piece without bytes is left out, because a chunk without bytes would be the
+                // last chunk.
                 Part::Piece(piece) if piece.len() == 0 => {}
                 Part::File(_, range, _) if range.is_empty() => {}
                 Part::Piece(piece) => {

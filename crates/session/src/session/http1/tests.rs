@@ -1,4 +1,4 @@
-//! Each state of the module's table with one event at a time, and events in any order.
+//! Tests of each state of the module's table with one event at a time, and tests of events in any order.
 
 use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
@@ -26,10 +26,10 @@ use config::Tuning;
 
 use sendfile::Failure;
 
-/// The time at which every state below began to wait. The events come a second later.
+/// The time at which every state of these tests began to wait. The events come a second later.
 const START: Time = Time::from_nanos(1_000_000_000_000);
 
-/// A place where requests are recorded: without it no response is reported that has left.
+/// A place where requests are recorded. Without such a place, responses that have left are not reported.
 fn recording() -> Option<Rc<Recording>> {
     Some(Rc::new(Recording {
         site: "site".into(),
@@ -40,7 +40,7 @@ fn recording() -> Option<Rc<Recording>> {
     }))
 }
 
-/// Records all requests in that place.
+/// Records all requests in the place that [`recording`] returns.
 #[derive(Debug)]
 struct Recorded;
 
@@ -60,7 +60,7 @@ fn context() -> Context {
     cx
 }
 
-/// A session and its work, as a test puts them together.
+/// A session and its work, put together by a test.
 type State = (Http1, Work);
 
 fn state(phase: Phase) -> State {
@@ -90,13 +90,13 @@ fn with(mut state: State, exchanges: impl IntoIterator<Item = Exchange>) -> Stat
     state
 }
 
-/// The same with bytes that have not been sent.
+/// The given state with bytes that have not been sent.
 fn unsent((session, mut work): State) -> State {
     work.stream.push(Piece::Static(b"unsent"));
     (session, work)
 }
 
-/// The same with a producer at the end of the stream.
+/// The given state with a producer at the end of the stream.
 fn producing((session, mut work): State, producer: Made) -> State {
     let (parts, framing) = (Body::EMPTY.into_iter(), BodyFraming::Chunked);
     let trailers = FieldSection::EMPTY;
@@ -124,7 +124,7 @@ fn open_skipping() -> State {
     work.reader.handle_input(head, &Limits::DEFAULT);
     (session, work)
 }
-/// The response to a request waits for the end of its body.
+/// The response to a request waits for the end of the request's body.
 fn open_awaiting_body() -> State {
     let (session, mut work) = open_receiving();
     let head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -145,7 +145,7 @@ fn open_reading() -> State {
 fn open_waiting_for_peer() -> State {
     unsent(state(Phase::Open(Wait::Peer(START))))
 }
-/// A disk is read; the peer was waited for before.
+/// The connection waits for a disk, after a wait for the peer.
 fn open_reading_again() -> State {
     let (session, mut work) = open_reading();
     work.peer_since = Some(START);
@@ -175,18 +175,19 @@ enum On {
     Bytes(&'static str),
     Eof,
     Answer(AnswerSize),
-    /// All was sent; this many bytes wait for the session, and whether the session was given them.
+    /// All bytes were sent. The values are the number of received bytes that wait for the session, and whether the
+    /// session has already seen these bytes.
     Drained(usize, bool),
     Blocked,
     Waiting,
     More,
     Failed,
-    /// The deadline, and bytes acknowledged by then.
+    /// The deadline, with the number of bytes that were acknowledged until then.
     Deadline(i64),
     Shutdown,
 }
 
-/// Bytes are sent, as a transport does it.
+/// Sends bytes, as a transport sends them.
 fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
     let queue = work.queue();
     let mut left = bytes;
@@ -204,10 +205,10 @@ fn send(work: &mut Work, bytes: u64, out: &mut Vec<u8>) {
     queue.mark_released(bytes);
 }
 
-/// No request is answered at once.
+/// The requests of a handler that answers no request at once.
 struct DeferAll<'a> {
     cx: &'a mut Context,
-    /// For each request, true if it was the next.
+    /// For each request, true if the request was the next.
     are_next: Vec<bool>,
 }
 
@@ -233,7 +234,7 @@ impl Requests for DeferAll<'_> {
     }
 }
 
-/// Applies an event; bytes and answers leave it open what comes next.
+/// Applies an event, and returns the next step. Bytes and answers have no next step (`None`).
 fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> {
     let mut progress = |work: &mut Work, progress, unread, stuck| {
         let blocked = progress == Progress::Blocked;
@@ -274,7 +275,7 @@ fn apply((session, work): &mut State, cx: &mut Context, on: On) -> Option<Next> 
     })
 }
 
-/// The phase and the wait, with the seconds since [`START`].
+/// The phase and the wait, with the seconds from [`START`] to the beginning of the wait.
 fn place(session: &Http1, work: &Work) -> String {
     let at = |time: Time| time.since(START).as_secs();
     let of = |wait| match wait {
@@ -336,12 +337,13 @@ const GONE: Option<Next> = Some(Next::Close(Why::Gone));
 const TIMED_OUT: Option<Next> = Some(Next::Close(Why::TimedOut));
 const SHORT: Failure = Failure::Truncated;
 const LARGE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: false, keep: Keep::IfSmall };
-/// As the one before, and as the one after, but it cannot be found again.
+/// An answer that is large like [`LARGE`], holds files like [`FILES`], and cannot be found again.
 const UNIQUE: AnswerSize = AnswerSize { shared: 1 << 30, holds_files: true, keep: Keep::Always };
 const FILES: AnswerSize = AnswerSize { shared: 0, holds_files: true, keep: Keep::IfSmall };
 const POSTPONED: AnswerSize = AnswerSize { shared: 0, holds_files: false, keep: Keep::Never };
 
-/// Checks what each event comes to in a state: what is done next, the state after it, and what waits.
+/// Checks the effect of each event in a state: the next step, the state after the event, and the requests and
+/// responses that wait.
 fn run(name: &str, before: impl Fn() -> State, table: &[(On, Option<Next>, &str, &str)]) {
     for (on, next, after, rest) in table {
         let (mut state, mut cx) = (before(), context());
@@ -477,7 +479,7 @@ fn open_and_waiting_for_a_source() {
         "reading again",
         open_reading_again,
         &[
-            // The clock of the peer stood still for a second.
+            // The peer's time was paused for a second.
             (On::Blocked, WAIT, "Open Peer 1", "unsent"),
             (On::Waiting, WAIT, "Open Source 0 Peer 0", "unsent"),
         ],
@@ -538,7 +540,7 @@ fn waiting_for_the_peer() {
                 (On::Blocked, WAIT, &at("Peer 0"), "unsent"),
                 (On::More, OVER, &at("Peer 0"), "unsent"),
                 (On::Waiting, WAIT, &at("Source 1 Peer 0"), "unsent"),
-                // 64 bytes a second for 30 seconds.
+                // The limit is 64 bytes per second for 30 seconds.
                 (On::Deadline(1919), TIMED_OUT, &at("Peer 0"), "unsent"),
                 (On::Deadline(1920), WAIT, &at("Peer 30"), "unsent"),
                 (On::Shutdown, WAIT, "Last Peer 0", "unsent"),
@@ -583,14 +585,14 @@ fn last_and_lingering() {
             (On::Drained(0, false), WAIT, "Lingering 0", ""),
             (On::Eof, DONE, "Lingering 0", ""),
             (On::Deadline(0), DONE, "Lingering 0", ""),
-            // The peer has not got everything.
+            // The peer has not acknowledged all bytes.
             (On::Deadline(-1), WAIT, "Lingering 2", ""),
             (On::Shutdown, WAIT, "Lingering 0", ""),
         ],
     );
 }
 
-/// A close while it sends would reset the connection, and it might not have read the response.
+/// A close while the peer sends would reset the connection, and the peer might not have read the response.
 #[test]
 fn a_peer_that_still_sends_has_more_time_to_close() {
     const LAST: u32 = 29;
@@ -618,15 +620,16 @@ fn a_peer_that_still_sends_has_more_time_to_close() {
     }
 }
 
-/// A path that loses frames is silent for seconds, and the peer has the same time as during a response.
+/// A path that loses frames is silent for seconds, so the peer has the same time as during a response.
 #[test]
 fn a_peer_that_has_not_got_everything_is_judged_as_during_a_response() {
-    // 64 bytes a second for 30 seconds, judged each 30 seconds.
+    // The limit is 64 bytes per second. The peer is judged every 30 seconds.
     for (taken, expected) in [(0, Some(32)), (1919, Some(32)), (1920, Some(62)), (3840, None)] {
         let (mut cx, mut state) = (context(), lingering());
         let mut ended_at = None;
         for second in (2..=90).step_by(2) {
-            // The first window is only noted; the second half is taken after the first judgement.
+            // In the first period the acknowledged bytes are only noted. The peer takes the second half of the bytes
+            // after the first judgement.
             let acknowledged = match second {
                 2 => -10_000,
                 ..33 => -10_000 + taken.min(1920),
@@ -677,7 +680,7 @@ fn a_peer_that_has_ended_its_side_is_left_only_if_nothing_leaves() {
     assert_eq!(apply(&mut state, &mut cx, On::Deadline(0)), TIMED_OUT);
 }
 
-/// A search that is counted, and ends with its client.
+/// A search that is counted, and that ends when its client has gone.
 #[derive(Debug)]
 struct Counted(#[expect(dead_code, reason = "it is counted")] Rc<()>);
 
@@ -723,7 +726,8 @@ fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
     }
 }
 
-/// A request with a body is taken when it is the next; its body may break off before the response in front has left.
+/// A request with a body is taken when the request is the next. The body may break off before the response in front
+/// has left.
 #[test]
 fn a_request_that_is_broken_off_behind_another_one_gets_no_answer() {
     let rows = RefCell::default();
@@ -751,7 +755,7 @@ fn a_request_that_is_broken_off_behind_another_one_gets_no_answer() {
     assert_eq!(unanswered.at, START + Duration::from_secs(1));
 }
 
-/// Its consumer may be a gateway, which would begin the request.
+/// The consumer of the body may be a gateway, which would begin the request.
 #[test]
 fn a_request_with_a_body_is_taken_when_it_is_the_next() {
     for first in ["GET /l-e", "GET /n-w"] {
@@ -772,11 +776,11 @@ fn a_request_with_a_body_is_taken_when_it_is_the_next() {
     }
 }
 
-/// An answer that its handler has postponed is asked for again when the request is the next, and not before.
+/// If the handler has postponed an answer, the answer is asked for again when the request is the next, and not before.
 #[test]
 fn a_postponed_answer_is_found_when_the_request_is_the_next() {
     let mut cx = context();
-    // At once, and after a wait.
+    // The handler postpones the answer at once, or after a wait.
     for waited in [false, true] {
         let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
         let (head, _) = exchange(1, FOUND).into_request().expect("a request");
@@ -790,7 +794,8 @@ fn a_postponed_answer_is_found_when_the_request_is_the_next() {
         assert!(turn.found && turn.request == 0);
         let turn = session.next_turn(&mut work, &mut cx).expect("the second");
         assert!(!turn.found && turn.request == 1, "it is asked for again");
-        // It is the next now, so its handler begins; an answer that it postpones now would be asked for again.
+        // The request is the next now, so the handler begins. If the handler postponed the answer now, the answer
+        // would be asked for again.
         session.put_back(&mut work, turn, None);
         assert!(session.handle_answer(&mut work, &cx, 1, LARGE));
     }
@@ -852,7 +857,7 @@ fn the_log_counts_from_the_request() {
         apply(&mut state, &mut cx, On::Bytes(GET));
         cx.tick(cx.now + Duration::from_secs(7), || (unix + 7, 250_000_000));
         apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
-        // Its turn comes later.
+        // The turn of the response comes a second later.
         cx.tick(cx.now + Duration::from_secs(1), || (unix + 8, 250_000_000));
         let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
         let mut response = Response::bare(ResponseHead::new(Status::Ok));
@@ -884,14 +889,14 @@ fn a_response_that_is_not_recorded_has_no_entry() {
     assert!(state.1.ends.first_record().expect("a response").is_none());
 }
 
-/// The bytes of a response with these parts, whose length is not said.
+/// The bytes of a response with these parts and without a length in the head.
 fn sent_for(status: Status, parts: Vec<Part>) -> String {
     let mut body = Body::EMPTY;
     parts.into_iter().for_each(|part| body.push(part));
     sent_of(Response::new(ResponseHead::new(status), body))
 }
 
-/// The response to a request with this scheme, at a site with this field.
+/// The response to a request with this scheme, at a site with this field for HSTS.
 fn of_scheme<'a>(
     mut response: Response<'a>,
     scheme: Scheme,
@@ -946,7 +951,7 @@ fn rfc6797_6_1_a_response_says_once_that_its_host_is_to_be_asked_by_tls() {
     ] {
         let found = [whole(&files), whole(&ruled), made(None)].map(|one| values(one, scheme, hsts));
         assert_eq!(found, expected, "{scheme:?} {hsts:?}");
-        // That of an upstream stays.
+        // The field of an upstream stays.
         assert_eq!(values(made(Some(b"max-age=2")), scheme, hsts), ["max-age=2"]);
     }
 }
@@ -968,16 +973,16 @@ fn after_a_shutdown_the_last_response_says_so() {
     }
 }
 
-/// A producer of pieces, all of the same byte.
+/// A producer of pieces; all bytes of the pieces are the same.
 #[derive(Debug)]
 struct Made {
     byte: u8,
-    /// Bytes of a piece, and how many pieces are left.
+    /// The bytes of a piece, and the number of pieces that are left.
     piece: usize,
     left: u32,
-    /// What it says after the last.
+    /// The result of the producer after the last piece.
     ends: Produced,
-    /// Whether each piece needs one of `wakes`.
+    /// True if each piece needs one of `wakes`.
     waits: bool,
     wakes: Rc<Cell<u32>>,
 }
@@ -1010,24 +1015,24 @@ impl Producer for Made {
     }
 }
 
-/// One thing that a peer, a disk, a handler, a clock or an operator does.
+/// One action of a peer, a disk, a handler, a clock or an operator.
 #[derive(Clone, Debug)]
 enum Do {
-    /// The peer has so much more to send: a request, a part of one, garbage.
+    /// The peer has more bytes to send: a request, a part of a request, or garbage.
     Write(String),
-    /// This many of its bytes arrive.
+    /// This many bytes of the peer arrive.
     Deliver(usize),
-    /// One of the answers that come later is found.
+    /// An answer that comes later is found.
     Answer(usize),
     /// A producer that waits may make another piece.
     Wake,
     /// The peer receives this many more bytes.
     Take(u64),
-    /// The disk stands still, or goes on.
+    /// The disk stops, or goes on.
     Stall(bool),
-    /// The consumers of bodies have no room, or have some again.
+    /// The consumers of bodies have no room, or have room again.
     Hold(bool),
-    /// A turn of the worker begins, a second after the last.
+    /// A worker turn begins, a second after the last turn.
     Turn,
     /// Nothing happens until the deadline.
     Pause,
@@ -1037,7 +1042,7 @@ enum Do {
     Retire,
 }
 
-/// Takes the body of a request.
+/// A consumer that takes the body of a request.
 #[derive(Debug)]
 struct Taker {
     is_held: Rc<Cell<bool>>,
@@ -1113,35 +1118,36 @@ struct Rig<'a> {
     session: Http1,
     work: Work,
     cx: Context,
-    /// Bytes that the peer has not sent, and those that it sent and the session has not taken.
+    /// The bytes that the peer has not sent, and the bytes that the peer has sent and the session has not taken.
     wire: Vec<u8>,
     input: Vec<u8>,
-    /// Bytes that the peer has, and how many more it takes.
+    /// The bytes that the peer has, and the number of further bytes that the peer takes.
     out: Vec<u8>,
     room: u64,
     is_blocked: bool,
     is_stalled: bool,
     is_held: Rc<Cell<bool>>,
     is_receiving: bool,
-    /// True if the listener was removed, and the requests that had been read before.
+    /// True if the listener was removed, and the number of requests that had been read before the removal.
     is_retired: bool,
     asked_before: usize,
-    /// Whether the connection waits for another turn.
+    /// True if the connection waits for another turn.
     is_queued: bool,
     closed: Option<Why>,
-    /// Path of each request so far, and whether it is a `HEAD`.
+    /// The path of each request so far, and whether the request is a `HEAD`.
     asked: Vec<(String, bool)>,
-    /// Requests whose answer comes later, and those whose answer is kept.
+    /// The requests whose answer comes later, and the requests whose answer is kept.
     later: Vec<u32>,
     kept: Vec<u32>,
-    /// Requests that were not the next when they were found last. A path with `g` postpones them.
+    /// The requests that were not the next when their answer was last found. If the path of a request has a `g`, the
+    /// answer is postponed.
     ahead: Vec<u32>,
     wakes: Rc<Cell<u32>>,
-    /// Requests whose responses have begun.
+    /// The requests whose responses have begun.
     begun: Vec<u32>,
-    /// Requests that were delivered in this turn, since the connection was idle.
+    /// The number of requests that were delivered in this turn, since the connection was idle.
     delivered: u32,
-    /// Status and bytes of each response that was logged.
+    /// The status and the bytes of each response that was logged.
     logged: Vec<(u16, u64)>,
     rows: &'a RefCell<BTreeMap<&'static str, u32>>,
 }
@@ -1265,13 +1271,13 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// The state is one of the table, and is counted.
+    /// Checks that the state is in the table, and counts the state.
     fn check(&self) {
         self.session.check(Some(&self.work));
         *self.rows.borrow_mut().entry(row(&self.session, &self.work)).or_default() += 1;
     }
 
-    /// Goes on with everything until it waits, as the worker does.
+    /// Acts for the connection until it waits, as the worker does.
     fn proceed(&mut self) {
         let mut stuck = false;
         for round in 0.. {
@@ -1317,7 +1323,7 @@ impl<'a> Rig<'a> {
         i64::try_from(self.out.len()).expect("memory")
     }
 
-    /// It waits for something that can happen.
+    /// Checks that the connection waits for an event that can happen.
     fn check_wait(&self) {
         let deadline = self.session.deadline(&self.cx);
         let (Phase::Open(wait) | Phase::Last(wait)) = self.session.phase else {
@@ -1387,7 +1393,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// The answer to a request now, as its path says, or later.
+    /// The answer to a request, if the path of the request says that the answer comes now; otherwise `None`.
     fn find(&mut self, request: u32) -> Option<AnswerSize> {
         if self.asked[request as usize].0.starts_with("/n") {
             return Some(self.size(request));
@@ -1406,7 +1412,8 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// The response that the path of the request describes. It is known by its entity tag.
+    /// The response that the path of the request describes. The entity tag of the response has the number of the
+    /// request.
     fn response(&mut self, request: u32) -> Response<'static> {
         assert_eq!(request as usize, self.begun.len(), "in the order of the requests");
         self.begun.push(request);
@@ -1448,7 +1455,7 @@ impl<'a> Rig<'a> {
         self.closed = Some(why);
     }
 
-    /// Everything goes on that can: the connection closes, or waits for the peer's next bytes.
+    /// Ends all waits that can end, until the connection closes or waits for the peer's next bytes.
     fn settle(&mut self) {
         for _ in 0..1000 {
             self.wakes.set(1000);
@@ -1481,7 +1488,7 @@ impl<'a> Rig<'a> {
         assert_eq!(sent.len(), self.logged.len());
     }
 
-    /// What the peer got and what was logged at the end of the connection is what was begun.
+    /// Checks at the end of the connection that the peer's bytes and the log agree with the responses that were begun.
     fn verify(&self) {
         let sent = responses(&self.out, &self.asked);
         let refused = self.cx.stats.responses.get() - self.begun.len() as u64;
@@ -1559,16 +1566,16 @@ fn has_work(work: &Work, rig: &Rig<'_>) -> bool {
     !work.is_idle() || !rig.input.is_empty() || rig.is_queued
 }
 
-/// The content of the response to a request.
+/// The byte of which the content of the response to a request consists.
 const fn byte_of(request: u32) -> u8 {
     b'a' + (request % 26) as u8
 }
 
-/// A response as the peer got it, or the front of one.
+/// A response as the peer received it: whole, or only its front.
 struct Sent {
     number: Option<u32>,
     status: u16,
-    /// Bytes after the head.
+    /// The number of bytes after the head.
     bytes: u64,
     is_whole: bool,
     closes: bool,
@@ -1611,8 +1618,8 @@ fn responses(mut out: &[u8], asked: &[(String, bool)]) -> Vec<Sent> {
     sent
 }
 
-/// A request that says how it is to be answered: at once or later; an answer that is small, holds
-/// files, or is huge; a body in this form.
+/// A request whose path describes the response: found at once or later; small, with files, or huge; with a body in
+/// this form.
 fn request() -> impl Strategy<Value = String> {
     let path = ("[nl][-fgh]", prop_oneof![6 => "[ebc]", 6 => "[pwl]", 1 => "[xs]"])
         .prop_map(|(find, body)| format!("/{find}{body}"));
@@ -1636,7 +1643,7 @@ fn request() -> impl Strategy<Value = String> {
     ];
     let taken = prop_oneof![2 => Just(""), 2 => Just("t"), 1 => Just("mt")];
     (form, path, taken).prop_map(|((method, version, rest), path, taken)| {
-        // A consumer would take what follows, too.
+        // A consumer would take the bytes after the body, too.
         let taken = if rest.contains("9999999") { "" } else { taken };
         let end = if rest.contains("\r\n\r\n") { "" } else { "\r\n" };
         format!("{method} {path}{taken} HTTP/{version}\r\nHost: h\r\n{rest}{end}")
@@ -1663,7 +1670,7 @@ fn events() -> impl Strategy<Value = Vec<Do>> {
     ];
     let between =
         prop_oneof![Just(Do::Pause), Just(Do::Shutdown), Just(Do::Eof), Just(Do::Take(9))];
-    // Something happens while the rest of a body is waited for.
+    // An action happens while the session waits for the rest of a body.
     let body = ("/n-[ebcw]t?", between).prop_map(|(path, between)| {
         let begin =
             format!("POST {path} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -1675,7 +1682,7 @@ fn events() -> impl Strategy<Value = Vec<Do>> {
     proptest::collection::vec(group, 1..60).prop_map(|groups| groups.concat())
 }
 
-/// The end of the first response is that of the connection, so the body of the request after it goes nowhere.
+/// The first response ends with the connection, so the body of the next request has no consumer.
 #[test]
 fn what_a_dropped_request_sends_is_taken_by_nobody() {
     let rows = RefCell::default();
@@ -1694,8 +1701,8 @@ fn what_a_dropped_request_sends_is_taken_by_nobody() {
     assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
 }
 
-/// A client that waits for an invitation gets one if its body is wanted, and else a response that ends the connection:
-/// nothing tells whether the body follows.
+/// A client that waits for an invitation gets an invitation if its body is wanted. Otherwise the client gets a
+/// response that ends the connection, because the server cannot know whether the body follows.
 #[test]
 fn a_body_that_is_wanted_is_invited_once() {
     let ask = |path: &str| {
@@ -1735,7 +1742,8 @@ fn a_body_that_is_wanted_is_invited_once() {
     }
 }
 
-/// Its handler decides whether it can go on without the rest. If not, the fault is the client's.
+/// The handler decides whether the response can go on without the rest of the body. If the response cannot go on, the
+/// client is at fault.
 #[test]
 fn a_response_that_has_begun_ends_with_its_handler_when_its_request_breaks_off() {
     let head = "POST /n-wt HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
@@ -1773,7 +1781,8 @@ fn a_response_that_has_begun_ends_with_its_handler_when_its_request_breaks_off()
     }
 }
 
-/// The handler answers it, as the last request of the connection; the rest of the body and what follows are dropped.
+/// The handler answers the request, as the last request of the connection. The rest of the body and all later bytes
+/// are dropped.
 #[test]
 fn a_request_whose_body_grows_too_long_has_its_answer() {
     let rows = RefCell::default();

@@ -1,4 +1,4 @@
-//! Requests and responses of one connection, in order.
+//! The requests and responses of one connection, in order.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -21,29 +21,32 @@ use crate::session::ends::Ends;
 use crate::session::refusal::Place;
 use crate::session::{Outgoing, Pump};
 
-/// Requests of one connection that are answered side by side. At this limit no more are read until responses have left.
+/// The maximum requests of one connection that are answered side by side. At this limit no more requests are read until
+/// responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Requests of one connection that are begun in one worker turn; later requests wait for the next turn. Each part of a
-/// body after the first counts as a request, because it takes about as much time.
+/// The maximum requests of one connection that begin in one worker turn; later requests wait for the next turn. Each
+/// part of a body after the first part counts as a request, because a part takes about as much time as a request.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
-/// Bytes of one connection that are sent in one worker turn before it begins another request.
+/// If this many bytes of one connection are sent in one worker turn, the connection begins no other request in this
+/// turn.
 pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Promised bytes that have not been sent. At this limit no further response begins. Sums of positions and sizes
-/// (`SIZE_MAX` in `content`, `BODY_BYTES_END` of gateways' responses) stay far below 2⁶⁴.
+/// The limit of promised bytes that have not been sent. At this limit no further response begins. Sums of positions and
+/// sizes (`SIZE_MAX` in `content`, `BODY_BYTES_END` of gateways' responses) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = BODY_BYTES_END;
-/// Bytes of a producer that wait to be sent. At this limit the producer makes more only when bytes have left.
+/// The limit of bytes of a producer that wait to be sent. At this limit the producer makes more bytes only when bytes
+/// have left.
 pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes that a producer makes in one worker turn.
+/// If a producer has made this many bytes in one worker turn, the producer waits for the next turn.
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
 
-/// Requests and responses of one connection.
+/// The work of one connection: its requests and responses.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// The reader of requests; between two requests it holds no state.
+    /// The reader of requests; the reader holds no state between two requests.
     pub(super) reader: server::Connection,
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
-    /// The scheme of requests, as far as the connection tells.
+    /// The scheme of requests, according to the connection.
     pub(super) scheme: Scheme,
     /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     pub(super) client: Option<Option<IpAddr>>,
@@ -52,13 +55,14 @@ pub struct Work {
     pub(super) exchanges: Exchanges,
     /// The request that is to be answered or deferred next.
     pub(super) facts: RequestFacts,
-    /// The producer at the end of the stream, if it has not ended.
+    /// The producer at the end of the stream, if this producer has not ended.
     pub(super) producing: Option<Producing>,
-    /// The consumer of bytes that the peer sends; it belongs to the last request that was read.
+    /// The consumer of bytes that the peer sends; the consumer belongs to the last request that was read.
     pub(super) incoming: Option<Incoming>,
-    /// True if the bytes of the last body that was read are counted, because its head does not announce their number.
+    /// True if the bytes of the last body that was read are counted, because the head does not announce the length of
+    /// the body.
     pub(super) counts_body: bool,
-    /// Bytes of a body that were dropped because the response to its request had ended before.
+    /// The bytes of the current body that were dropped because no consumer takes the body.
     pub(super) dropped: u64,
     /// The positions in the stream at which responses end.
     pub(super) ends: Ends,
@@ -66,17 +70,18 @@ pub struct Work {
     pub(super) ends_with_connection: bool,
     /// The requests that were begun last.
     pub(super) begun: Begun,
-    /// Bytes of the stream that had been sent when a peer that has ended its side was last judged.
+    /// For a peer that has half-closed: the bytes of the stream that had been sent when the peer was last judged.
     judged_at: u64,
-    /// Bytes that the peer had acknowledged when the wait for it began, or when it was last judged.
+    /// The bytes that the peer had acknowledged when the wait for the peer began, or when the peer was last judged.
     pub(super) acknowledged: i64,
     /// The beginning of the peer's time to receive bytes, kept while the connection waits for a source.
     pub(super) peer_since: Option<Time>,
     /// The worker turn in which a producer last made bytes, and the number of these bytes.
     pub(super) produced: (u64, u64),
-    /// The time since which the response that is being sent waits for a disk; only if the response is recorded.
+    /// The time since which the response that is being sent waits for a disk. The time is kept only if the response is
+    /// recorded.
     pub(super) waits_since: Option<Time>,
-    /// True if the connection begins with the preface of HTTP/2, and its listener speaks that.
+    /// True if the connection begins with the preface of HTTP/2, and the listener speaks HTTP/2.
     pub(super) has_preface: bool,
 }
 
@@ -84,9 +89,9 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Begun {
     turn: u64,
-    /// The number of requests, and of parts of their bodies after the first; no more than the maximum.
+    /// The number of requests and of further parts of bodies; at most [`TURN_REQUESTS_MAX`].
     count: u32,
-    /// Bytes of the stream that had been sent before that turn.
+    /// The bytes of the stream that had been sent before the worker turn `turn`.
     sent: u64,
 }
 
@@ -159,8 +164,8 @@ impl Pump<Http1> for Work {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
         }
-        // The producer's bytes that exist leave with the head. If bytes in front of it still have to be read, the
-        // producer must not fail yet: that would cut off the bytes in front, too.
+        // The bytes that the producer already has leave with the head. If bytes in front of the producer still have to
+        // be read, the producer must not fail yet, because a failure would cut off the bytes in front, too.
         if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
             && self.stream.queue().unsent_ready() == self.unsent()
         {
@@ -175,7 +180,7 @@ impl Pump<Http1> for Work {
 }
 
 impl Work {
-    /// Returns true if the connection begins with the preface of HTTP/2. Then this work is as new.
+    /// Returns true if the connection begins with the preface of HTTP/2. In this case the work is as new afterwards.
     #[inline]
     pub(in crate::session) fn take_preface(&mut self) -> bool {
         if self.has_preface {
@@ -191,8 +196,8 @@ impl Work {
         Place { listener: self.listener, scheme: self.scheme, client: self.client }
     }
 
-    /// Returns true if no request is being answered and nothing is read or taken. A body for which no response waits
-    /// may still be coming.
+    /// Returns true if no request is being answered, no file is being read, and no consumer takes bytes. A body for
+    /// which no response waits may still be coming.
     pub(super) fn has_answered_all(&self) -> bool {
         self.stream.is_drained()
             && self.exchanges.is_empty()
@@ -201,8 +206,9 @@ impl Work {
             && !self.stream.is_reading()
     }
 
-    /// Counts bytes of the body of the last request that was read, unless its head has announced them. They come before
-    /// its response or with it. Once its response has left, nothing counts them.
+    /// Counts bytes of the body of the last request that was read, unless the head has announced the length. Bytes are
+    /// counted if they come before the response or with it. When the response has left, bytes of the body are no longer
+    /// counted.
     pub(super) fn count_body(&mut self, bytes: usize) {
         if !self.counts_body {
             return;
@@ -252,7 +258,7 @@ impl Work {
         }
     }
 
-    /// The entry of the response that is being sent.
+    /// The record of the response that is being sent.
     fn record(&mut self) -> Option<&mut Record> {
         let record = match (self.ends.first_record(), &mut self.producing) {
             (Some(record), _) => record,
@@ -275,15 +281,15 @@ impl Work {
         !self.facts.skips_body_first && self.has_begun_responses()
     }
 
-    /// Returns true if all responses have begun and none of them is being made: the next request is the next to be
+    /// Returns true if all responses have begun and no response is being made. Then the next request is the next to be
     /// answered.
     pub(super) fn has_begun_responses(&self) -> bool {
         self.exchanges.is_empty() && self.producing.is_none()
     }
 
-    /// Returns true if no more requests are to be read for now.
+    /// Returns true if no further request may be read now.
     pub(super) fn is_full(&self, budget: &Budget) -> bool {
-        // A body is skipped without memory, and no other request begins before its end.
+        // To skip a body takes no memory, and no other request begins before the end of the body.
         if self.is_idle() || self.body_is_outstanding() {
             return false;
         }
@@ -293,12 +299,12 @@ impl Work {
     }
 
     /// Returns true if the next request may be read now. The server answers requests side by side only if all of them
-    /// are safe (RFC 9112 §9.3.2). A request that is not safe is read when no other request waits. The next one is read
-    /// when the response to it has been sent.
+    /// are safe (RFC 9112 §9.3.2). A request that is not safe is read when no other request waits for its response. The
+    /// request after it is read when the response to the unsafe request has begun.
     #[inline]
     pub(super) fn may_read(&self, input: &[u8]) -> bool {
         match self.exchanges.back() {
-            // These bytes are the rest of this request's body.
+            // If the reader is not idle, the bytes are the rest of the body of this request.
             Some(Exchange::Asked { head, .. }) if self.reader.is_idle() => {
                 is_safe(head.as_head().method) && !begins_unsafe(input)
             }
@@ -306,7 +312,8 @@ impl Work {
         }
     }
 
-    /// Drops the requests after the one that is being answered. The consumer, if any, belongs to the last of them.
+    /// Drops the requests after the request that is being answered. The consumer, if any, belongs to the last of the
+    /// dropped requests.
     pub(super) fn drop_behind(&mut self) {
         if !self.exchanges.is_empty() {
             self.exchanges.clear();
@@ -324,18 +331,19 @@ impl Work {
         self.stream.promised() - self.stream.sent()
     }
 
-    /// Returns true if the response to the first request that waits can begin, if there is room for it: its answer was
-    /// found, or the request was refused.
+    /// Returns true if the answer to the first request that waits was found, or if this request was refused. Then the
+    /// response can begin, if there is room for it.
     pub(super) fn is_first_ready(&self) -> bool {
         self.exchanges.front().is_some_and(Exchange::is_ready)
     }
 
-    /// Returns true if the connection had its quantum in this worker turn, and begins no further request in it.
+    /// Returns true if the connection had its quantum in this worker turn, so that it begins no further request in this
+    /// turn.
     pub(super) const fn had_its_quantum(&self, turn: u64) -> bool {
         self.begun.turn == turn && self.has_begun_all()
     }
 
-    /// Returns true if the connection used its quantum up in the turn in which it last began requests.
+    /// Returns true if the connection used its quantum up in the last turn in which it began requests.
     pub(super) const fn has_begun_all(&self) -> bool {
         let sent = self.stream.sent() - self.begun.sent;
         self.begun.count == TURN_REQUESTS_MAX || sent >= TURN_BYTES_MAX
@@ -347,7 +355,7 @@ impl Work {
         self.begun.count += 1;
     }
 
-    /// Counts a body that begins in this worker turn and has `further` parts after its first.
+    /// Counts a body that begins in this worker turn and has `further` parts after its first part.
     pub(super) fn begins_parts(&mut self, turn: u64, further: usize) {
         self.enter(turn);
         let count = u32::try_from(further).unwrap_or(u32::MAX);
@@ -366,7 +374,7 @@ impl Work {
         last == turn && bytes >= PRODUCED_TURN_BYTES_MAX
     }
 
-    /// Returns true if the last request that was read has a body for whose end its response waits.
+    /// Returns true if the response to the last request that was read waits for the end of the request's body.
     pub(super) fn body_is_outstanding(&self) -> bool {
         let receives_body = self.receives_body();
         matches!(
@@ -395,7 +403,8 @@ impl Work {
         core::mem::replace(&mut self.judged_at, sent) < sent
     }
 
-    /// Returns true if enough bytes of a body have come for a consumer since `since`. Then counting begins anew.
+    /// Returns true if enough bytes of a body have come for a consumer since `since`. The count of these bytes begins
+    /// again at 0.
     pub(super) fn is_received_fast_enough(&mut self, cx: &Context, since: Time) -> bool {
         let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.form == Form::Body)
         else {
@@ -425,8 +434,8 @@ impl Work {
         }
     }
 
-    /// Invites the body of the request whose response begins, if a consumer takes it. The rest of the response may need
-    /// the body.
+    /// Invites the body of the request whose response begins, if a consumer takes the body. The rest of the response
+    /// may need the body.
     #[cold]
     pub(super) fn invite(&mut self) {
         if self.receives_body() {
@@ -441,10 +450,10 @@ const fn is_safe(method: Method<'_>) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace)
 }
 
-/// Returns true if the bytes that have come begin a request whose method may not be safe. Bytes that are no request are
-/// refused at once.
+/// Returns true if the bytes that have come begin a request whose method may not be safe. Returns false for bytes that
+/// are no request, because such bytes are refused at once.
 fn begins_unsafe(input: &[u8]) -> bool {
-    // Empty lines in front are skipped (RFC 9112 §2.2).
+    // Empty lines in front of a request are skipped (RFC 9112 §2.2).
     let input = input.trim_ascii_start();
     let is_begun = |begin: &&[u8]| input.starts_with(begin) || begin.starts_with(input);
     input.first().is_some_and(|byte| bytes::is(*byte, bytes::TOKEN))
