@@ -1,4 +1,4 @@
-//! Finds the resource of a path, and never waits for the disk.
+//! Finds the resource of a path, and waits for the disk only in the cases named below.
 //!
 //! A cached path is answered from the cache (`Library`). Any other path begins a *load* (`Loader`). The load watches
 //! its directories (`Watches`), opens and examines the file, looks for precompressed siblings, and reads the bytes of a

@@ -23,7 +23,7 @@ use session::shell::Shell;
 /// location hold for internal redirects. A request to a route is asked about once, when its turn to be answered has come.
 /// There is one exception: a listing that did not fit into its page is looked for again, and asked about again.
 pub trait Authorizer: fmt::Debug {
-    /// Returns true if it decides about requests of this route. Others pass, and are as fast as without an authorizer.
+    /// Returns true if it decides about requests of this route. Others pass, as fast as without an authorizer.
     fn has_say(&self, route: &Route) -> bool;
 
     /// Lets a request of such a route pass or refuses it, now or later.

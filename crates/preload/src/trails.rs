@@ -1,5 +1,5 @@
 //! The pages that readers have brought for responses that do not stay in the page cache: they leave it once they were
-//! sent. Pure: the caller brings, sends and discards.
+//! sent. The caller brings, sends and discards; this module keeps only the number of trails of the process.
 //!
 //! A *trail* is a range of one file of which nothing was in memory before readers brought it, so its pages are ours.
 //! While the program sends from a trail, the pages that it has sent are discarded. The kernel keeps pages to which

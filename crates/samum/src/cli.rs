@@ -146,7 +146,7 @@ const CHECK_ABOUT: &str = "Check a configuration file, and print it with all def
     from `${file:NAME}`, are printed as `…`. The last line is `# OK` if there was no error. Exits with 0, or with 1 if \
     there was an error.";
 
-const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
+const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1 and HTTP/2.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \
     sendfile(2), others are read in the background. On SIGTERM, SIGINT or SIGQUIT the server accepts no more \
     connections, completes the responses that it has begun (within `timeout-drain`), and exits with 0; on a \

@@ -39,7 +39,7 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 /// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// The time in which each worker of a healthy server ends a turn and executes its orders. A turn takes 5 ms at most.
+/// The time in which each worker of a healthy server ends a turn and executes its orders. A turn takes milliseconds.
 const HEALTH_TURN_MAX: Duration = Duration::from_secs(2);
 
 /// The time for a worker to begin with the configuration that it has got. A worker turn takes milliseconds.

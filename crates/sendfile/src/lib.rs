@@ -3,7 +3,8 @@
 //! A file that is not in the page cache makes `sendfile(2)` sleep, and with it the thread and all other clients of
 //! that thread. FreeBSD's `sendfile(2)` does not sleep (Smirnoff 2014); this crate does the same on Linux. It
 //! knows which ranges are resident ([`File`]) and lends those to `sendfile(2)`. It reads other ranges through the
-//! ring into buffers of a [`Disk`], and sends from there. Neither way sleeps.
+//! ring into buffers of a [`Disk`], and sends from there. `file.rs` names the few cases in which
+//! `sendfile(2)` sleeps all the same.
 //!
 //! # Which part to use
 //!

@@ -166,9 +166,9 @@ pub trait Transport {
     /// Returns whether the socket was full at the last try, and has not reported room since.
     fn is_blocked(&self) -> bool;
 
-    /// The peer has acknowledged the bytes of the stream before this position, as far as is known. It may be
-    /// negative while the kernel has bytes of an earlier stream: only the difference of two such figures has a
-    /// meaning.
+    /// The position in the stream before which the peer has acknowledged all bytes, as far as is known. It is equal to
+    /// the number of bytes sent when the peer has all of them, and negative while the kernel still has bytes of an
+    /// earlier stream.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64;
 
     /// Sends at most this many bytes per second from now on, or without a rate as many as the peer receives. By default

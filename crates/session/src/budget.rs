@@ -8,15 +8,15 @@
 //! worker receives nothing more from it and begins no further response until the peer has received some bytes. When the
 //! worker's budget is spent, each connection has one response at a time, and the response to a listing is a 503. Memory
 //! with limits of its own does not count: buffers and pipes of the disk (`sendfile::Disk`), receive buffers (`ring`),
-//! lines of logs (`log`).
+//! lines of logs (`logs`).
 
 use sendfile::{Account, Weight};
 
 use config::WORKER_BYTES_MAX;
 
 /// Bytes that one connection may hold. The last response that begins below this limit may exceed it by its own memory:
-/// a finished response or 64 KiB of a listing. Four finished responses of the largest size can wait while a fifth
-/// begins.
+/// a finished response or 64 KiB of a listing. Four finished responses of 32 KiB can wait while a fifth begins; one of
+/// 256 KiB, the largest for transports that send only from memory, waits alone.
 pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.

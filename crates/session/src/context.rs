@@ -26,7 +26,8 @@ use metrics::Counters;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The clock, limits, configuration and counters of one worker. Only the counters and the budget change during a turn.
+/// The clock, limits, configuration and counters of one worker, and what sessions leave for it. The clock and the
+/// configuration are the same during a turn.
 #[derive(Debug)]
 pub struct Context {
     /// The number of this turn of the worker.

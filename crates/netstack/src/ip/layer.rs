@@ -1,6 +1,7 @@
 //! The IP layer: handles each received frame.
 //!
-//! The layer itself answers ARP, neighbour discovery and echo requests, and hands everything else up.
+//! The layer itself answers ARP, neighbour discovery and echo requests. It reports ports that are closed and parameters
+//! that are unknown (ICMP), and hands everything else up.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

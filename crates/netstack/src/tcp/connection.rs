@@ -86,7 +86,7 @@ pub struct Connection {
     keepalive_probes: u8,
 }
 
-// A stack holds a million connections, each with its slot and its table entry in 160 bytes.
+// A stack holds a million connections. Each needs 12 bytes more for its slot and its table entry.
 const _: () = assert!(size_of::<Connection>() == 128);
 
 /// Boolean facts of a connection, one bit each.
@@ -644,7 +644,8 @@ fn mss(handshake: &Handshake, mtu: u16) -> u16 {
     path.min(handshake.peer_mss.max(MSS_MIN) - options)
 }
 
-/// The minimum MSS that the stack accepts from a peer (Linux: `TCP_MIN_SND_MSS`).
+/// The minimum MSS for which segments are computed (Linux: `TCP_MIN_SND_MSS`). What a peer offers was raised to a larger
+/// minimum before (`half_open.rs`).
 const MSS_MIN: u16 = 48;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! SYN cookies (Bernstein 1996; RFC 4987, 3.6): a handshake that needs no memory.
 //!
 //! The initial sequence number of the SYN,ACK is the cookie: a keyed hash of both ends, of the peer's initial number
-//! and of the hour, with the index of the MSS in a table. The acknowledgement returns the cookie. The low bits of the
+//! and of a period of 64 s, with the index of the MSS in a table. The acknowledgement returns the cookie. The low bits of the
 //! SYN,ACK's timestamp hold the peer's other options, and the acknowledgement echoes them, as in Linux. Without
 //! timestamps there is no window scaling and no SACK. The stack keeps no state, so it retransmits nothing. If the
 //! peer's acknowledgement was lost, the peer's first bytes return the cookie. A peer that waits for the server's first

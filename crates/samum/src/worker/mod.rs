@@ -1,9 +1,9 @@
 //! One thread's share of the server: a loop of worker turns, each of which handles completions and lets connections
 //! act.
 //!
-//! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share only the slots for connections. The
-//! thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases that
-//! `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
+//! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share no connection; they share the counters
+//! and tables of [`Parts`]. The thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only
+//! in the cases that `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
 //! queue, and its client cannot get it another quantum in that turn. A read that ends sends its bytes in any case,
 //! because others wait for the memory. Each part of a worker turn has 0.4 ms; the
 //! rest of its work is done in the next turn, which does not wait. An idle connection needs its descriptor, a receive
@@ -56,8 +56,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
 /// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
 /// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
-/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at
-/// most.
+/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS and upstreams have parts of the
+/// same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`, `gateways/src/proxy`). So a worker
+/// turn takes about 5 ms at most, unless the signature of an RSA key or a new configuration is among its steps.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
