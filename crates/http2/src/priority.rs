@@ -190,7 +190,13 @@ impl Scheduler {
 
     /// The stream that sends next; `None` if none is ready. It stays the next until it is [`served`](Self::served), or is
     /// no longer ready, or a more urgent stream is ready.
+    #[inline]
+    #[must_use]
     pub fn next_stream(&self) -> Option<u32> {
+        // Most responses are sent at once, and no stream is here.
+        if self.entries.is_empty() {
+            return None;
+        }
         self.levels.iter().find_map(Level::next)
     }
 
