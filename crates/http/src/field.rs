@@ -186,7 +186,8 @@ impl FieldIndex {
 
     /// Returns whether the field was sent at least once.
     #[inline(always)]
-    pub(crate) const fn has(&self, field: Field) -> bool {
+    #[must_use]
+    pub const fn has(&self, field: Field) -> bool {
         self.present & field.bit() != 0
     }
 

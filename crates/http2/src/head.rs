@@ -346,7 +346,7 @@ impl<'l> Collector<'l> {
             let is_it = |(name, _): &(&[u8], _)| *name == b"expect";
             lines().filter(is_it).flat_map(|(_, value)| bytes::list(value))
         };
-        if found.head(text).has(Field::Expect) {
+        if self.index.has(Field::Expect) {
             found.expect_continue = framing.has_content() && expectations().next().is_some();
             if expectations().any(|one| !one.eq_ignore_ascii_case(b"100-continue")) {
                 self.reject =
