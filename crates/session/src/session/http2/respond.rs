@@ -63,6 +63,7 @@ impl Http2 {
         };
         cx.stats.responses.add(1);
         self.write_control(work);
+        work.begin_frames();
         if response.is_made_while_sent() {
             self.invite(work, id);
         }

@@ -35,6 +35,9 @@ pub(super) const DROPPED_BYTES_MAX: u64 = 32 * 1024;
 /// host with HTTP/1, several times over.
 pub(super) const GATEWAYS_MAX: usize = 32;
 
+/// Bytes of memory that are made at once for the next frames. More grows with the frames.
+const FIRST_BYTES_MAX: usize = 16 * 1024;
+
 const _: () = assert!(HEAD_BYTES_MAX < HELD_BYTES_MAX);
 const _: () = assert!(HELD_BYTES_MAX + FILE_BYTES_MAX + UNSENT_MAX <= 1024 * 1024);
 
@@ -47,6 +50,8 @@ pub(in crate::session) struct Work {
     pub(super) queue: OutQ<Piece>,
     /// Frames that come after those.
     pub(super) out: Vec<u8>,
+    /// The length of the last of these that moved into the queue.
+    pub(super) flushed: usize,
     /// The lanes are sorted by id, in ascending order.
     #[expect(clippy::vec_box, reason = "a lane is large, and lanes end out of order")]
     pub(super) lanes: Vec<Box<Lane>>,
@@ -341,9 +346,19 @@ impl Work {
         self.has_answered = true;
     }
 
+    /// Makes memory for the next frames, if there are none: for as many as the last time, because most clients send requests
+    /// like the ones before. Memory that grows would be copied.
+    #[inline]
+    pub(super) fn begin_frames(&mut self) {
+        if self.out.is_empty() {
+            self.out.reserve(self.flushed.min(FIRST_BYTES_MAX));
+        }
+    }
+
     /// Moves the frames that were written into the queue.
     pub(super) fn flush(&mut self) {
         if !self.out.is_empty() {
+            self.flushed = self.out.len();
             self.queue.push(Piece::Bytes(core::mem::take(&mut self.out)));
         }
     }
