@@ -53,6 +53,8 @@ pub struct Decoded {
     pub fields: usize,
     /// True if fields were cut off, because their size is more than [`Limits::list_bytes_max`].
     pub is_cut: bool,
+    /// True if the block has added a field to the table, or changed its size. The same block may mean something else then.
+    pub changes_table: bool,
 }
 
 impl Default for Decoder {
@@ -86,7 +88,7 @@ impl Decoder {
         mut handle_line: impl FnMut(&mut Vec<u8>, Line),
     ) -> Result<Decoded, Fault> {
         let mut at = self.update_sizes(block)?;
-        let mut decoded = Decoded::default();
+        let mut decoded = Decoded { changes_table: at > 0, ..Decoded::default() };
         let mut size = 0;
         while at < block.len() {
             if decoded.fields == limits.fields_max {
@@ -102,6 +104,7 @@ impl Decoder {
                 }
             };
             at += field.len;
+            decoded.changes_table |= field.is_added;
             let value_at = start + field.name_len + b": ".len();
             size += FIELD_OVERHEAD;
             if let Some(written) = text.len().checked_sub(value_at) {
@@ -152,7 +155,7 @@ impl Decoder {
                     text.extend_from_slice(b": ");
                     text.extend_from_slice(value);
                 }
-                return Ok(Read { len, name_len: name.len(), is_secret: false });
+                return Ok(Read { len, name_len: name.len(), is_added: false, is_secret: false });
             }
             0x40.. => (6, true, false),
             0x20.. => return Err(Fault::SizeUpdate),
@@ -175,7 +178,7 @@ impl Decoder {
             let (name, value) = (&text[start..start + name_len], &text[value_at..]);
             self.table.insert(name, value, 0);
         }
-        Ok(Read { len, name_len, is_secret })
+        Ok(Read { len, name_len, is_added, is_secret })
     }
 
     /// The field with this index (RFC 7541 §2.3.3).
@@ -211,6 +214,7 @@ struct Read {
     /// The bytes of the block.
     len: usize,
     name_len: usize,
+    is_added: bool,
     is_secret: bool,
 }
 

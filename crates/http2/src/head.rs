@@ -61,7 +61,7 @@ pub(crate) struct Found {
     has_raw_target: bool,
     expect_continue: bool,
     pub(crate) wish: Wish,
-    has_ended: bool,
+    pub(crate) has_ended: bool,
 }
 
 /// The result of a whole header block.

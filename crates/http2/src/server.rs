@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `server.rs` | the connection as its caller sees it; the end of a connection |
 //! | `server/input.rs` | parses received bytes: prefaces, frames, header blocks, data |
+//! | `server/last.rs` | remembers the last head, which may come again |
 //! | `server/output.rs` | writes the frames of responses, and windows |
 
 use alloc::vec::Vec;
@@ -27,9 +28,11 @@ use crate::settings::{self, Settings};
 use crate::streams::Streams;
 
 mod input;
+mod last;
 mod output;
 
 use self::input::Input;
+use self::last::Last;
 
 /// One connection as a server. It keeps no content, only its position in streams and windows.
 ///
@@ -55,6 +58,7 @@ pub struct Connection {
     block: Vec<u8>,
     streams: Streams,
     decoder: Decoder,
+    last: Last,
     encoder: Encoder,
     /// The settings of the client.
     peer: Settings,
@@ -176,6 +180,7 @@ impl Connection {
             block: Vec::new(),
             streams: Streams::default(),
             decoder: Decoder::new(),
+            last: Last::default(),
             encoder: Encoder::new(),
             peer: Settings::INITIAL,
             send_window: SendWindow::new(CONNECTION_WINDOW),
@@ -253,6 +258,7 @@ impl Connection {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.decoder.shrink();
+        self.last.forget();
         self.encoder.shrink();
         self.streams.shrink();
         self.block.shrink_to_fit();
@@ -264,6 +270,7 @@ impl Connection {
     #[must_use]
     pub fn memory(&self) -> usize {
         self.decoder.memory()
+            + self.last.memory()
             + self.encoder.memory()
             + self.streams.memory()
             + self.block.capacity()

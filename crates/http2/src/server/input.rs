@@ -304,10 +304,18 @@ impl Connection {
             Standing::Active(_) | Standing::Idle | Standing::Reset => {}
         }
         text.clear();
+        if standing == Standing::Idle
+            && let Some(found) = self.last.repeat(block, headers.has_ended, limits, text)
+        {
+            return self.request(headers, Verdict::Request(found), now);
+        }
         let mut collector = Collector::new(limits, standing != Standing::Idle);
         let decoded = self.decoder.decode(block, &BLOCK_LIMITS, text, |text, line| {
             collector.handle_line(text, &line);
         })?;
+        if decoded.changes_table {
+            self.last.forget();
+        }
         let Standing::Idle = standing else {
             let result = if headers.has_ended {
                 collector.finish_trailers(text, decoded.is_cut)
@@ -316,6 +324,23 @@ impl Connection {
             };
             return self.trailers(stream, result, now);
         };
+        let verdict = collector.finish(text, decoded.is_cut, headers.has_ended);
+        if let Verdict::Request(found) = &verdict
+            && !decoded.changes_table
+        {
+            self.last.keep(block, limits, text, found);
+        }
+        self.request(headers, verdict, now)
+    }
+
+    /// Handles the head of a request that was decoded with this result.
+    fn request(
+        &mut self,
+        headers: Headers,
+        verdict: Verdict,
+        now: Duration,
+    ) -> Result<Option<Said>, Fault> {
+        let Headers { stream, has_ended, .. } = headers;
         self.streams.use_id(stream);
         if matches!(self.draining, Draining::Last(last) if stream > last) {
             self.count_idle(now)?;
@@ -327,8 +352,7 @@ impl Connection {
             self.reset_for(stream, ErrorCode::RefusedStream, "a stream beyond the limit", now)?;
             return Ok(Some(Said::Plain(Event::Refused { stream })));
         }
-        let has_ended = headers.has_ended;
-        let said = match collector.finish(text, decoded.is_cut, has_ended) {
+        let said = match verdict {
             Verdict::Malformed(reason) => {
                 self.reset_for(stream, ErrorCode::Protocol, reason, now)?;
                 return Ok(Some(Said::Plain(Event::Malformed { stream, reason })));

@@ -1189,6 +1189,43 @@ fn long_heads_are_answered_and_the_connection_goes_on() {
     assert_eq!(server.respond(1).len(), 1);
 }
 
+/// The same bytes of a block may mean something else after another block.
+#[test]
+fn a_repeated_block_means_what_the_table_says() {
+    let (mut server, mut client) = pair();
+    let mut stream = 1;
+    let mut ask = |block: &[u8], flags: u8| {
+        client.frame(Kind::Headers, flag::END_HEADERS | flags, stream, block);
+        let (bytes, mut text) = (core::mem::take(&mut client.bytes), Vec::new());
+        let (_, event) = server.connection.handle_input(&bytes, &mut text, START, &LIMITS);
+        let shown = match &event {
+            Event::Request(request) => {
+                assert_eq!(request.stream, stream);
+                let host = request.head.host().unwrap_or_default().escape_ascii().to_string();
+                format!("{host}{}", if request.has_ended { "" } else { "…" })
+            }
+            event => show(event),
+        };
+        if server.connection.is_open(stream) {
+            server.connection.reset(stream, ErrorCode::NoError);
+        }
+        stream += 2;
+        shown
+    };
+    // :method GET, :scheme https, :path /, and an :authority: added to the table, or its newest field.
+    let adds = |host| [0x82, 0x87, 0x84, 0x41, 1, host];
+    let repeated = [0x82, 0x87, 0x84, 0x80 | 62];
+    assert_eq!(ask(&adds(b'a'), flag::END_STREAM), "a");
+    assert_eq!([(); 3].map(|()| ask(&repeated, flag::END_STREAM)), ["a", "a", "a"]);
+    assert_eq!([(); 2].map(|()| ask(&repeated, 0)), ["a…", "a…"]);
+    assert_eq!(ask(&adds(b'b'), flag::END_STREAM), "b");
+    assert_eq!([(); 2].map(|()| ask(&repeated, flag::END_STREAM)), ["b", "b"]);
+    // The table is emptied.
+    assert_eq!(ask(&[0x20, 0x82, 0x87, 0x84, 0x01, 1, b'c'], flag::END_STREAM), "c");
+    let fault = ask(&repeated, flag::END_STREAM);
+    assert!(fault.contains("COMPRESSION_ERROR"), "{fault}");
+}
+
 #[test]
 fn an_idle_connection_needs_little_memory() {
     let (mut server, mut client) = pair();
