@@ -12,7 +12,7 @@ use config::text::escape_json;
 use config::{Log, LogFormat, LogTarget, OwnFormat, Piece, Variable};
 use session::handler::Ticket;
 use session::network::Handshake;
-use session::request_id::{RequestId, Seed};
+use session::request_id::{self, Seed};
 
 /// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -167,14 +167,14 @@ impl Line<'_> {
             out.extend_from_slice(name);
             self.push_json_text(value, out);
         }
-        for (name, value) in [
-            (&b"\",\"host\":\""[..], text.host()),
-            (b"\",\"version\":\"", text.version()),
-            (b"\",\"request_id\":\"", self.id().as_bytes()),
-        ] {
+        for (name, value) in
+            [(&b"\",\"host\":\""[..], text.host()), (b"\",\"version\":\"", text.version())]
+        {
             out.extend_from_slice(name);
             self.push_json_text(value, out);
         }
+        out.extend_from_slice(b"\",\"request_id\":\"");
+        self.push_id(out);
         out.push(b'"');
         if record.ticket.connection != Ticket::UNNAMED {
             out.extend_from_slice(b",\"connection\":");
@@ -231,9 +231,12 @@ impl Line<'_> {
 }
 
 impl Line<'_> {
-    /// The id of the request.
-    pub(super) fn id(&self) -> RequestId {
-        RequestId::kept(self.record.text.given_id(), self.seed, self.record.ticket)
+    /// Writes the id of the request, which has no byte that must be escaped.
+    fn push_id(&self, out: &mut Vec<u8>) {
+        match self.record.text.given_id() {
+            b"" => out.extend_from_slice(&request_id::made(self.seed, self.record.ticket)),
+            given => out.extend_from_slice(given),
+        }
     }
 
     /// Writes a part of the request's text, or a name that the server has made, so that it cannot forge a line or a field.
@@ -258,7 +261,7 @@ impl Line<'_> {
     fn write_own(&self, own: &OwnFormat, clock: &Clock, out: &mut Vec<u8>) {
         for piece in own.pieces() {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Text(text) => push_separator(text.as_bytes(), out),
                 Piece::Variable(variable) => {
                     let before = out.len();
                     self.push_variable(*variable, clock, out);
@@ -282,7 +285,7 @@ impl Line<'_> {
             Variable::Client => out.extend_from_slice(self.client.as_bytes()),
             Variable::Referer => self.push_text(record.text.referer(), out),
             Variable::Request => self.push_text(record.text.request(), out),
-            Variable::RequestId => out.extend_from_slice(self.id().as_bytes()),
+            Variable::RequestId => self.push_id(out),
             Variable::Status => push_number(u64::from(record.status.code()), 1, out),
             Variable::Time => push_time(record.unix_ms, &clock.rfc3339, out),
             Variable::UserAgent => self.push_text(record.text.user_agent(), out),
@@ -389,10 +392,13 @@ fn begin_json(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], out: &mut Vec<u8>
 
 /// Writes a time as RFC 3339 has it.
 fn push_time(unix_ms: i64, rfc3339: &[u8; date::RFC3339_LEN], out: &mut Vec<u8>) {
-    out.extend_from_slice(rfc3339);
-    out.push(b'.');
-    push_number(unix_ms.rem_euclid(1000).unsigned_abs(), 3, out);
-    out.push(b'Z');
+    let mut text = *b"0000-00-00T00:00:00.000Z";
+    text[..rfc3339.len()].copy_from_slice(rfc3339);
+    let millis = unix_ms.rem_euclid(1000);
+    for (place, unit) in [(20, 100), (21, 10), (22, 1)] {
+        text[place] = b'0' + u8::try_from(millis / unit % 10).unwrap_or_default();
+    }
+    out.extend_from_slice(&text);
 }
 
 /// Escapes text of a client for a JSON string, so that it cannot end the string.
@@ -417,16 +423,32 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Writes a text of a format. Most of these texts have three bytes at most, and are written without a call of `memcpy`.
+#[inline]
+fn push_separator(text: &[u8], out: &mut Vec<u8>) {
+    match *text {
+        [a] => out.push(a),
+        [a, b] => out.extend_from_slice(&[a, b]),
+        [a, b, c] => out.extend_from_slice(&[a, b, c]),
+        _ => out.extend_from_slice(text),
+    }
+}
+
 /// Writes a number with at least this many digits. `write!` would take as many instructions as the rest of a line.
+// Not inlined: the compiler would compute all digits of a number in front of a loop over a format's pieces.
+#[inline(never)]
 fn push_number(number: u64, digits: usize, out: &mut Vec<u8>) {
     let mut text = [b'0'; 20];
-    let (mut at, mut rest) = (text.len(), number);
-    while rest > 0 {
-        at -= 1;
-        text[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+    let (mut len, mut rest) = (0, number);
+    for place in text.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
+        *place += u8::try_from(rest % 10).unwrap_or_default();
         rest /= 10;
+        len += 1;
     }
-    out.extend_from_slice(&text[at.min(text.len() - digits)..]);
+    out.extend_from_slice(&text[text.len() - digits.max(len)..]);
 }
 
 /// Writes seconds with six digits after the point.

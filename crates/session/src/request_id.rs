@@ -15,7 +15,7 @@ pub const REQUEST_ID: &[u8] = b"X-Request-Id";
 /// The most bytes of an id that a proxy gives.
 const GIVEN_BYTES_MAX: usize = 64;
 /// The bytes of an id that is made.
-const MADE_BYTES: usize = 32;
+pub const MADE_BYTES: usize = 32;
 /// The bytes of a trace of the version 00.
 const TRACE_BYTES: usize = 55;
 
@@ -35,28 +35,8 @@ impl RequestId {
     pub fn of(head: &Head<'_>, is_trusted: bool, seed: Seed, ticket: Ticket) -> Self {
         match given(head).filter(|_| is_trusted) {
             Some(given) => Self::copy(given),
-            None => Self::made(seed, ticket),
+            None => Self::copy(&made(seed, ticket)),
         }
-    }
-
-    /// The id of a request whose given id was kept; it is empty if the request was given none.
-    pub fn kept(given: &[u8], seed: Seed, ticket: Ticket) -> Self {
-        if given.is_empty() || given.len() > GIVEN_BYTES_MAX {
-            return Self::made(seed, ticket);
-        }
-        Self::copy(given)
-    }
-
-    /// Makes the id of a request that was given none.
-    pub fn made(Seed([first, second]): Seed, ticket: Ticket) -> Self {
-        let high = mixed(first ^ ticket.connection);
-        let low = mixed(second ^ high ^ u64::from(ticket.request));
-        let number = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
-        let mut bytes = [0; GIVEN_BYTES_MAX];
-        for (pair, byte) in bytes.chunks_exact_mut(2).zip(number) {
-            pair.copy_from_slice(&PAIRS[usize::from(byte)]);
-        }
-        Self { bytes, len: MADE_BYTES }
     }
 
     fn copy(given: &[u8]) -> Self {
@@ -74,6 +54,19 @@ impl RequestId {
     pub fn as_str(&self) -> &str {
         str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
+}
+
+/// Makes the id of a request that was given none.
+#[inline]
+pub fn made(Seed([first, second]): Seed, ticket: Ticket) -> [u8; MADE_BYTES] {
+    let high = mixed(first ^ ticket.connection);
+    let low = mixed(second ^ high ^ u64::from(ticket.request));
+    let number = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
+    let mut digits = [0; MADE_BYTES];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(number) {
+        pair.copy_from_slice(&PAIRS[usize::from(byte)]);
+    }
+    digits
 }
 
 impl fmt::Debug for RequestId {
@@ -166,9 +159,7 @@ mod tests {
 
     #[test]
     fn no_two_requests_of_a_worker_have_the_same_id() {
-        let of = |connection, request| {
-            RequestId::made(Seed([3, 4]), Ticket { connection, request }).as_str().to_owned()
-        };
+        let of = |connection, request| made(Seed([3, 4]), Ticket { connection, request });
         let all =
             (0..100).flat_map(|connection| (0..100).map(move |request| of(connection, request)));
         assert_eq!(all.collect::<HashSet<_>>().len(), 10_000);
