@@ -12,6 +12,7 @@ use sendfile::{Disk, DiskStats};
 
 use crate::serving::{Servings, Snapshot};
 use crate::status_page::Board;
+use config::Variable;
 use logs::say::message;
 use logs::{Cut, Logs, Record, Recording, Sink};
 use metrics::Meters;
@@ -119,8 +120,9 @@ impl Desk {
             let (log, label) = (logs.id(&place.log), labels.get(place.site).copied());
             let is_recorded = log.is_some() || label.is_some();
             let (site, shows_more) = (place.name[..].into(), place.shows_more());
-            let shows_trace = place.shows_trace();
-            let recording = Recording { site, log, label, shows_more, shows_trace };
+            let (shows_host, shows_trace) =
+                (place.shows(Variable::Host), place.shows(Variable::Traceparent));
+            let recording = Recording { site, log, label, shows_more, shows_host, shows_trace };
             is_recorded.then(|| Rc::new(recording))
         });
         let recordings: Vec<_> = recordings.collect();

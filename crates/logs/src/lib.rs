@@ -264,8 +264,14 @@ mod tests {
 
     fn record(log: &LogId, site: &str) -> Box<Record> {
         let log = Some(log.clone());
-        let recording =
-            Recording { site: site.into(), log, label: None, shows_more: true, shows_trace: true };
+        let recording = Recording {
+            site: site.into(),
+            log,
+            label: None,
+            shows_more: true,
+            shows_host: true,
+            shows_trace: true,
+        };
         let began = Began { at: Time::default(), unix_ms: 0, disk_wait: Duration::ZERO };
         Record::new(Rc::new(recording), None, Status::BadRequest, began)
     }

@@ -479,6 +479,7 @@ mod tests {
             log,
             label: None,
             shows_more: true,
+            shows_host: true,
             shows_trace: true,
         };
         let target = Target::Origin { path: b"/\"a", query: Some(b"b\xff") };

@@ -32,6 +32,8 @@ pub struct Recording {
     pub label: Option<SiteLabel>,
     /// True if lines of the log have facts that the usual formats leave out: the host, the id of the request, the trace.
     pub shows_more: bool,
+    /// True if lines of the log have the host.
+    pub shows_host: bool,
     /// True if lines of the log have the trace of the request.
     pub shows_trace: bool,
 }
@@ -199,7 +201,7 @@ impl Record {
         more: More,
     ) -> Box<Self> {
         let text = if recording.log.is_some() {
-            Text::new(head, more, recording.shows_trace)
+            Text::new(head, more, [recording.shows_host, recording.shows_trace])
         } else {
             Text::default()
         };
@@ -265,7 +267,7 @@ impl Record {
 }
 
 impl Text {
-    fn new(head: Option<&Head<'_>>, more: More, shows_trace: bool) -> Self {
+    fn new(head: Option<&Head<'_>>, more: More, [shows_host, shows_trace]: [bool; 2]) -> Self {
         let Some(head) = head else {
             let bytes = b"-".to_vec();
             let (user_agent, host, id) = (1, 1, 1);
@@ -282,7 +284,7 @@ impl Text {
         let (host, id, trace) = match more {
             More::Nothing => (&b""[..], &b""[..], &b""[..]),
             _ => (
-                head.host().unwrap_or_default(),
+                if shows_host { head.host() } else { None }.unwrap_or_default(),
                 if more == More::Trusted { request_id::given(head) } else { None }
                     .unwrap_or_default(),
                 if shows_trace { request_id::trace(head) } else { None }.unwrap_or_default(),
@@ -434,7 +436,7 @@ mod tests {
         Text::new(
             Some(&Head::new(Method::Get, target, version, host, b"", index)),
             More::Untrusted,
-            true,
+            [true; 2],
         )
     }
 
@@ -463,7 +465,7 @@ mod tests {
             assert_eq!((text.path(), text.version()), (path, version), "{line}");
             assert_eq!((text.query(), text.user_agent()), (query.as_bytes(), &b""[..]), "{line}");
         }
-        let none = Text::new(None, More::Untrusted, true);
+        let none = Text::new(None, More::Untrusted, [true; 2]);
         assert_eq!((none.request(), none.method(), none.path()), (&b"-"[..], &b""[..], &b""[..]));
         assert_eq!((none.referer(), none.user_agent()), (&b""[..], &b""[..]));
     }

@@ -592,11 +592,12 @@ impl RecordPlace {
             || matches!(self.log.target, LogTarget::Journald(_))
     }
 
-    /// Returns true if lines of the log have the trace of a request.
-    pub(crate) fn shows_trace(&self) -> bool {
+    /// Returns true if lines of the log have this variable, which the usual formats leave out, or may have it.
+    pub(crate) fn shows(&self, variable: Variable) -> bool {
         match &self.log.format {
+            _ if matches!(self.log.target, LogTarget::Journald(_)) => true,
             LogFormat::Json => true,
-            LogFormat::Own(own) => own.pieces().contains(&Piece::Variable(Variable::Traceparent)),
+            LogFormat::Own(own) => own.pieces().contains(&Piece::Variable(variable)),
             LogFormat::Common | LogFormat::Combined => false,
         }
     }

@@ -36,6 +36,7 @@ fn recording() -> Option<Rc<Recording>> {
         log: None,
         label: None,
         shows_more: false,
+        shows_host: false,
         shows_trace: false,
     }))
 }
