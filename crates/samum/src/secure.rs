@@ -4,7 +4,7 @@ mod handshakes;
 mod quantum;
 mod queue;
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
@@ -32,6 +32,8 @@ pub struct Secure<N> {
     /// True if some of the listeners have no TLS.
     has_plain: bool,
     handshakes: Handshakes,
+    /// The number of changes of the counters that were shown last.
+    shown: Cell<u64>,
 }
 
 impl<N> Secure<N> {
@@ -44,6 +46,7 @@ impl<N> Secure<N> {
             tls: HashMap::new(),
             has_plain: true,
             handshakes: Handshakes::new(),
+            shown: Cell::new(0),
         };
         secure.note_listeners(listeners);
         secure
@@ -162,6 +165,9 @@ impl<N: Network> Network for Secure<N> {
         self.below.count(stats);
         let acceptors = self.acceptors.borrow();
         let counters = acceptors.counters();
+        if self.shown.replace(counters.changes()) == counters.changes() {
+            return;
+        }
         stats.tls_handshakes_under_way.set(counters.under_way());
         stats.tls_handshakes_failed.set(counters.failed());
         stats.tls_clients_refused.set(counters.clients_refused());

@@ -33,6 +33,8 @@ pub struct Counters {
     sum_us: Cell<u64>,
     /// The time of the present event.
     now: Cell<Time>,
+    /// The number of changes so far.
+    changes: Cell<u64>,
 }
 
 /// The durations of complete handshakes, from the accepted connection to the last message.
@@ -46,11 +48,17 @@ pub struct Took {
     pub sum_us: u64,
 }
 
-fn add(to: &Cell<u64>, count: i64) {
-    to.set(to.get().saturating_add_signed(count));
-}
-
 impl Counters {
+    fn add(&self, to: &Cell<u64>, count: i64) {
+        to.set(to.get().saturating_add_signed(count));
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// The number of changes of all numbers so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
     /// Handshakes under way.
     pub fn under_way(&self) -> u64 {
         self.under_way.get()
@@ -93,33 +101,33 @@ impl Counters {
 
     /// Counts a handshake that begins, and returns the time.
     pub(crate) fn begin(&self) -> Time {
-        add(&self.under_way, 1);
+        self.add(&self.under_way, 1);
         self.now.get()
     }
 
     pub(crate) fn fail(&self) {
-        add(&self.under_way, -1);
-        add(&self.failed, 1);
+        self.add(&self.under_way, -1);
+        self.add(&self.failed, 1);
     }
 
     pub(crate) fn refuse_client(&self) {
-        add(&self.under_way, -1);
-        add(&self.clients_refused, 1);
+        self.add(&self.under_way, -1);
+        self.add(&self.clients_refused, 1);
     }
 
     pub(crate) fn refuse(&self) {
-        add(&self.under_way, -1);
-        add(&self.refused, 1);
+        self.add(&self.under_way, -1);
+        self.add(&self.refused, 1);
     }
 
     pub(crate) fn complete(&self, began: Time, is_1_3: bool, is_resumed: bool) {
         let took = self.now.get().since(began);
         let bucket = BUCKETS.iter().position(|end| took <= *end).unwrap_or(BUCKETS.len());
-        add(&self.buckets[bucket], 1);
+        self.add(&self.buckets[bucket], 1);
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.sum_us.set(self.sum_us.get().wrapping_add(us));
-        add(&self.under_way, -1);
-        add(&self.complete[2 * usize::from(is_1_3) + usize::from(is_resumed)], 1);
+        self.add(&self.under_way, -1);
+        self.add(&self.complete[2 * usize::from(is_1_3) + usize::from(is_resumed)], 1);
     }
 }
 
