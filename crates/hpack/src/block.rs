@@ -65,6 +65,11 @@ impl Block {
         &self.bytes
     }
 
+    /// The fields up to the date, and those behind it. Without a date all are behind it.
+    pub(crate) fn split_behind_date(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at(self.date_at.map_or(0, |at| at + DATE_LEN))
+    }
+
     /// Gives back memory that the block does not need.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();

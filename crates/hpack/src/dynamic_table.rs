@@ -24,6 +24,8 @@ pub(crate) struct DynamicTable {
     /// The sum of the sizes of the fields.
     size: usize,
     size_max: usize,
+    /// The number of changes so far. Indices mean the same as long as it is the same.
+    changes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +49,12 @@ impl DynamicTable {
             entries: VecDeque::new(),
             size: 0,
             size_max: TABLE_BYTES_MAX,
+            changes: 0,
         }
+    }
+
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) const fn size_max(&self) -> usize {
@@ -62,6 +69,7 @@ impl DynamicTable {
     pub(crate) fn set_size_max(&mut self, size_max: usize) {
         assert!(size_max <= TABLE_BYTES_MAX, "a table that is too large");
         self.size_max = size_max;
+        self.changes += 1;
         self.evict(size_max);
     }
 
@@ -89,6 +97,7 @@ impl DynamicTable {
     /// (RFC 7541 §4.4).
     pub(crate) fn insert(&mut self, name: &[u8], value: &[u8], hash: u32) {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
+        self.changes += 1;
         self.evict(self.size_max.saturating_sub(size));
         let lengths = (u16::try_from(name.len()), u16::try_from(value.len()));
         let (Ok(name_len), Ok(value_len)) = lengths else { return };

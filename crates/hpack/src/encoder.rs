@@ -1,11 +1,13 @@
 //! The encoder of the fields that one connection sends.
 
+use alloc::borrow::ToOwned as _;
 use alloc::vec::Vec;
 
 use crate::dynamic_table::{DynamicTable, FIELD_OVERHEAD, TABLE_BYTES_MAX};
 use crate::integer;
 use crate::literal::{self, Indexing, LowerCase};
 use crate::static_table;
+use crate::{Block, Decoder, Limits};
 
 /// The fields that are remembered to find out which ones repeat.
 const SEEN: usize = 16;
@@ -13,13 +15,17 @@ const SEEN: usize = 16;
 /// The part of the table that one field may fill: a larger field would evict many others.
 const FIELD_SHARE: usize = 4;
 
+/// The number of times that a prepared block repeats before its fields are looked for in the table. That costs as much as
+/// three requests.
+const REPEATS: u8 = 8;
+
 /// Writes header blocks for one connection.
 ///
 /// A field is added to the dynamic table when it comes for the second time, so fields that never repeat evict no others.
 /// Secrets are never added: `authorization`, `cookie`, `proxy-authorization`, `set-cookie`.
 ///
-/// For each block call [`begin`](Self::begin), then [`field`](Self::field) for each field. The bytes of a
-/// [`Block`](crate::Block) may stand in place of fields.
+/// For each block call [`begin`](Self::begin), then [`field`](Self::field) for each field. A [`prepared`](Self::prepared)
+/// block may stand in place of fields.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: DynamicTable,
@@ -30,6 +36,20 @@ pub struct Encoder {
     smallest: Option<usize>,
     /// The size that the peer allows now.
     allowed: usize,
+    last: Prepared,
+}
+
+/// The last prepared block that was sent.
+#[derive(Clone, Debug)]
+struct Prepared {
+    /// Its fields behind the date.
+    rest: Vec<u8>,
+    /// The same fields, by their indices in the table; empty if they are not known.
+    short: Vec<u8>,
+    /// The number of changes of the table for which they are right.
+    changes: u64,
+    /// The number of times that it has come again since the table was last used for it.
+    repeats: u8,
 }
 
 impl Default for Encoder {
@@ -48,6 +68,7 @@ impl Encoder {
             oldest: 0,
             smallest: None,
             allowed: TABLE_BYTES_MAX,
+            last: Prepared { rest: Vec::new(), short: Vec::new(), changes: 0, repeats: 0 },
         }
     }
 
@@ -79,7 +100,7 @@ impl Encoder {
 
     /// Appends a field. Its name is written in lower case.
     pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        LowerCase::of(name).with(|name| self.push(name, value, out));
+        LowerCase::of(name).with(|name| self.push(name, value, false, out));
     }
 
     /// Appends a field that no proxy may add to a table either (RFC 7541 §7.1.3).
@@ -87,7 +108,46 @@ impl Encoder {
         LowerCase::of(name).with(|name| literal::push_literal(name, value, Indexing::Never, out));
     }
 
-    fn push(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    /// Appends a prepared block. If it repeats, but for its date, the fields behind the date are added to the table, and are
+    /// sent by their indices from then on. So a client that asks for the same file all the time receives fewer bytes.
+    pub fn prepared(&mut self, block: &Block, out: &mut Vec<u8>) {
+        let (front, rest) = block.split_behind_date();
+        out.extend_from_slice(front);
+        let last = &mut self.last;
+        if last.rest != rest {
+            rest.clone_into(&mut last.rest);
+            last.short.clear();
+            last.repeats = 0;
+        } else if !last.short.is_empty() && last.changes == self.table.changes() {
+            return out.extend_from_slice(&last.short);
+        } else {
+            last.repeats += 1;
+            if last.repeats == REPEATS {
+                last.repeats = 0;
+                return self.shorten(rest, out);
+            }
+        }
+        out.extend_from_slice(rest);
+    }
+
+    /// Appends fields of a prepared block: by their indices, or else they are added to the table. Notes the bytes if all
+    /// have an index that they can have.
+    #[cold]
+    fn shorten(&mut self, fields: &[u8], out: &mut Vec<u8>) {
+        let (before, start) = (self.table.changes(), out.len());
+        let limits = Limits { list_bytes_max: usize::MAX, fields_max: usize::MAX };
+        let decoded = Decoder::new().decode(fields, &limits, &mut Vec::new(), |text, line| {
+            self.push(&text[line.name], &text[line.value], true, out);
+        });
+        assert!(decoded.is_ok(), "a block that was prepared here");
+        self.last.short.clear();
+        if self.table.changes() == before {
+            self.last.short.extend_from_slice(&out[start..]);
+            self.last.changes = before;
+        }
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8], repeats: bool, out: &mut Vec<u8>) {
         let indexing = Indexing::of_name(name);
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         let is_constant = matches!(static_table::find(name, value), static_table::Found::Field(_));
@@ -99,7 +159,7 @@ impl Encoder {
         if let Some(index) = self.table.find(name, value, hash) {
             return integer::encode(static_table::LEN + index, 7, 0x80, out);
         }
-        if self.seen.contains(&hash) {
+        if repeats || self.seen.contains(&hash) {
             literal::push_field(name, value, Indexing::Added, out);
             self.table.insert(name, value, hash);
         } else {
@@ -112,12 +172,13 @@ impl Encoder {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.table.shrink();
+        (self.last.rest, self.last.short) = (Vec::new(), Vec::new());
     }
 
     /// The bytes of memory that the encoder has allocated.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.table.memory()
+        self.table.memory() + self.last.rest.capacity() + self.last.short.capacity()
     }
 }
 
@@ -139,7 +200,6 @@ fn hash(name: &[u8], value: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Decoder, Limits};
     use std::string::String;
 
     /// Writes a block.
@@ -171,6 +231,54 @@ mod tests {
         assert!(lengths[1] <= lengths[0] && lengths[1] > 20, "{lengths:?}");
         assert_eq!(lengths[2..], [3, 3]);
         assert_eq!(encoder.table.fields().len(), 2);
+    }
+
+    #[test]
+    fn a_prepared_block_that_repeats_becomes_its_indices() {
+        const DATES: [&[u8; 29]; 2] =
+            [b"Sun, 06 Nov 1994 08:49:37 GMT", b"Mon, 07 Nov 1994 08:49:37 GMT"];
+        let prepared = |etag: &str, date| {
+            let mut block = Block::new();
+            block.push(b":status", b"200");
+            block.push_date(date);
+            for (name, value) in [("Server", "samum"), ("ETag", etag), ("Set-Cookie", "a")] {
+                block.push(name.as_bytes(), value.as_bytes());
+            }
+            block
+        };
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        let mut send = |encoder: &mut Encoder, etag: &str, times: usize| {
+            let mut len = 0;
+            for date in DATES.iter().cycle().take(times) {
+                let mut out = Vec::new();
+                encoder.begin(&mut out);
+                encoder.prepared(&prepared(etag, date), &mut out);
+                let date = core::str::from_utf8(*date).unwrap();
+                let expected = std::format!(
+                    ":status: 200\r\ndate: {date}\r\nserver: samum\r\netag: {etag}\r\nset-cookie: a\r\n"
+                );
+                assert_eq!(text(&mut decoder, &out), expected);
+                len = out.len();
+            }
+            len
+        };
+        let whole = |etag: &str| prepared(etag, DATES[0]).as_bytes().len();
+        let repeats = usize::from(REPEATS);
+        let cookie = 1 + 1 + 1 + 1;
+        let short = 1 + (1 + 1 + 1 + 29) + 1 + 1 + cookie;
+        assert_eq!(send(&mut encoder, "\"1\"", repeats), whole("\"1\""));
+        assert_eq!(send(&mut encoder, "\"1\"", repeats + 2), short);
+        assert_eq!(send(&mut encoder, "\"1\"", 100), short);
+        // Other blocks move the indices.
+        assert_eq!(send(&mut encoder, "\"2\"", 1), whole("\"2\""));
+        assert_eq!(send(&mut encoder, "\"2\"", 3 * repeats), short);
+        assert_eq!(send(&mut encoder, "\"1\"", 3 * repeats), short);
+        encoder.set_table_size(0);
+        assert_eq!(send(&mut encoder, "\"1\"", 3 * repeats), whole("\"1\""));
+        // There is room for one of the fields.
+        encoder.set_table_size(160);
+        send(&mut encoder, "\"1\"", 10 * repeats);
+        assert!(encoder.memory() > 0);
     }
 
     #[test]

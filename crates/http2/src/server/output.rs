@@ -42,7 +42,7 @@ impl Connection {
     ) -> bool {
         self.push_headers(stream, is_last, out, |encoder, block| {
             encoder.begin(block);
-            block.extend_from_slice(prepared.as_bytes());
+            encoder.prepared(prepared, block);
             response::push_more(more.fields(), encoder, block);
         })
     }
