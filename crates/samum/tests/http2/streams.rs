@@ -2,6 +2,9 @@
 
 use core::time::Duration;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
 
 use testkit::http2::{Http2, kind, pseudo};
 use testkit::metrics::Metrics;
@@ -389,6 +392,37 @@ fn streams_of_a_route_share_its_rate() {
         }
         // What may be sent in the first quarter of a second comes at once.
         assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
+    });
+}
+
+/// The failure of an upstream or of a program can come together with the last bytes of its response.
+#[test]
+fn a_response_that_breaks_off_has_no_end() {
+    const BROKEN: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcX";
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(BROKEN);
+        }
+    });
+    on_both_drivers(|driver| {
+        let tree = Tree::new().directory("cgi");
+        script(&tree, "killed", "printf 'Content-Type: a/b\\n\\nabc'; kill -9 $$");
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = \"{driver}\"\n[[site]]\nlisten = [\"127.0.0.1:0\"]\n\
+             [[site.route]]\npath = \"/cgi/\"\ncgi = \"{}\"\n\
+             [[site.route]]\nproxy = \"http://{upstream}\"\n",
+            tree.path().join("cgi").display()
+        );
+        let server = serve_config(&tree, &config);
+        for path in ["/broken", "/cgi/killed"] {
+            let reply = connect(&server).ask(path).unwrap();
+            assert!(b"abc".starts_with(&reply.body), "{path}: {reply:?}");
+            assert_eq!((reply.has_ended, reply.reset), (false, Some(2)), "{path}: INTERNAL_ERROR");
+        }
     });
 }
 

@@ -248,7 +248,10 @@ impl Http2 {
             State::Drained => return end(&mut self.connection, id, sending, out),
         }
         let count = stream.queue().unsent_ready().min(room);
-        let is_all = stream.queue().sent() + count == stream.promised() && sending.is_promised();
+        // The bytes in front of a failure are no end of the body: the client must not take them for the whole.
+        let is_all = stream.queue().sent() + count == stream.promised()
+            && stream.queue().failed_at().is_none()
+            && sending.is_promised();
         let is_last = is_all && sending.trailers.as_bytes().is_empty();
         let length = u32::try_from(count).unwrap_or(u32::MAX);
         let Some(head) = self.connection.data_head(id, length, is_last) else {
