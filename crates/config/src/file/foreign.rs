@@ -1,6 +1,6 @@
-//! Recognizes the configurations of other servers, which are given to samum by mistake or in hope. Pure.
+//! Recognizes files that are no configurations of samum, which are given to it by mistake or in hope. Pure.
 //!
-//! A text that is not TOML is looked through line by line; the first line that one of them would have decides.
+//! A text that is not TOML is looked through line by line; the first line that another kind of file would have decides.
 
 use core::ops::Range;
 
@@ -100,6 +100,14 @@ fn of_first(line: &str, next: &str) -> Option<&'static str> {
 }
 
 fn of_line(line: &str) -> Option<&'static str> {
+    // No line after this one is shown: a private key must not get into a log.
+    if line.starts_with("-----BEGIN ") {
+        return Some("a key or a certificate (PEM)");
+    }
+    let is_markup = ["<!", "<?", "<html"].iter().any(|start| line.starts_with(start));
+    if is_markup {
+        return Some("HTML or XML");
+    }
     let word = line.split([' ', '\t', '{', ';']).next().unwrap_or_default();
     let is_word =
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
@@ -182,6 +190,12 @@ mod tests {
             ("---\nhosts:\n", Some(("YAML", "---"))),
             ("hosts:\n  a: b\n", Some(("YAML", "hosts:"))),
             ("listen: 80\n", Some(("YAML", "listen: 80"))),
+            (
+                "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vw\n-----END PRIVATE KEY-----\n",
+                Some(("a key", "-----BEGIN PRIVATE KEY-----")),
+            ),
+            ("<!DOCTYPE html>\n<html></html>\n", Some(("HTML", "<!DOCTYPE html>"))),
+            ("<?xml version=\"1.0\"?>\n", Some(("HTML", "<?xml version=\"1.0\"?>"))),
             ("[[site]]\nhosts = \"a\n", None),
             ("[server\nthreads = 1\n", None),
             ("threads = {\n", None),
