@@ -1,7 +1,7 @@
 //! Listening sockets that a service manager has passed (`LISTEN_FDS`, sd_listen_fds(3)). Each belongs to the listener
 //! with its address. The manager keeps them while the server does not run, so no client is refused meanwhile.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use std::env;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -70,6 +70,14 @@ impl Passed {
         self.name.starts_with(STORED)
     }
 
+    /// The listener of IPv4 whose clients it has, too: a socket for all addresses of IPv6 may take those of IPv4.
+    fn of_both_versions(&self) -> Option<Address> {
+        let Address::Ip(SocketAddr::V6(address)) = self.address else { return None };
+        let takes_both =
+            address.ip().is_unspecified() && sockopt::ipv6_v6only(&self.socket) == Ok(false);
+        takes_both.then(|| Address::Ip((Ipv4Addr::UNSPECIFIED, address.port()).into()))
+    }
+
     /// Returns true if it has the address of a listener.
     fn is_at(&self, address: &Address) -> bool {
         match (&self.address, address) {
@@ -114,9 +122,8 @@ impl Activation {
         let names = names.split(':').map(str::to_owned).chain(core::iter::repeat(String::new()));
         let passed = |(socket, name): (OwnedFd, String)| {
             let address = address_of(&socket).map_err(|why| {
-                format!(
-                    "the service manager has passed a socket ({name}) that cannot be used: {why}"
-                )
+                let name = in_brackets(&name);
+                format!("the service manager has passed a socket{name} that cannot be used: {why}")
             })?;
             Ok(Passed { socket, address, name })
         };
@@ -164,14 +171,23 @@ impl Activation {
         let listeners: Vec<_> = listeners.collect();
         let has_listener = |passed: &&Passed| listeners.iter().any(|address| passed.is_at(address));
         let mut units = self.all.iter().filter(|passed| !passed.is_stored());
+        if let Some(both) = units.clone().find_map(Passed::of_both_versions)
+            && listeners.contains(&&both)
+        {
+            return Err(format!(
+                "the socket of the service manager (systemd) for IPv6 has the clients of {both}, too: write \
+                 `BindIPv6Only=ipv6-only` and `ListenStream={both}` into the socket unit, or remove {both} from `listen`"
+            ));
+        }
         let Some(Passed { address, name, .. }) = units.find(|passed| !has_listener(passed)) else {
             return Ok(());
         };
         let listeners: Vec<_> = listeners.iter().map(ToString::to_string).collect();
         Err(format!(
-            "the service manager (systemd) has handed over a socket for {address} ({name}), and no `listen` has this \
+            "the service manager (systemd) has handed over a socket for {address}{}, and no `listen` has this \
              address (they have {}): change `ListenStream=` of the socket unit or `listen`, so that both have the same \
              addresses",
+            in_brackets(name),
             listeners.join(", ")
         ))
     }
@@ -180,6 +196,11 @@ impl Activation {
     pub(crate) fn close_rest(&mut self) {
         self.all.clear();
     }
+}
+
+/// The name of a socket behind its address, if it has one.
+fn in_brackets(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" ({name})") }
 }
 
 /// The address of a socket that listens for streams. It is made ready for the ring.
@@ -276,6 +297,21 @@ mod tests {
         assert!(all.take(&at(&path)).0.is_empty());
         let mut all = passed(&socket);
         assert_eq!(all.take(&at(&moved)).0.len(), 1, "clients of this path reach it");
+    }
+
+    #[test]
+    fn a_socket_of_both_versions_leaves_no_listener_of_ipv4() {
+        // A machine without IPv6 has no such socket.
+        let Ok(both) = TcpListener::bind("[::]:0") else { return };
+        let port = both.local_addr().unwrap().port();
+        let [six, four] =
+            ["[::]", "0.0.0.0"].map(|host| Address::Ip(format!("{host}:{port}").parse().unwrap()));
+        let all = Activation::new(vec![both.into()], "").unwrap();
+        assert_eq!(all.check([&six].into_iter()), Ok(()));
+        let error = all.check([&six, &four].into_iter()).unwrap_err();
+        assert!(error.contains("`BindIPv6Only=ipv6-only`"), "{error}");
+        let error = all.check([&four].into_iter()).unwrap_err();
+        assert!(!error.contains("()"), "{error}");
     }
 
     #[test]
