@@ -13,7 +13,7 @@ use config::{suggest, value};
 enum Word {
     /// A port follows.
     Port,
-    /// A host or an address without a port follows.
+    /// A host or an address follows, perhaps with a port.
     Host,
     /// An address with its port follows.
     Address,
@@ -93,6 +93,7 @@ const WORDS: &[(&str, Word)] = &[
     ("--loglevel", Word::NeedlessValue),
     ("--maxconn", Word::Flag("--max-connections")),
     ("--no-daemon", Word::Needless),
+    ("--no-dotfiles", Word::Needless),
     ("--no-listing", Word::Needless),
     ("--open", Word::Needless),
     ("--path", Word::Directory),
@@ -268,6 +269,12 @@ fn split(argument: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Returns true if an address has a port, as in `:80`, `localhost:80` and `[::]:80`.
+fn has_port(address: &str) -> bool {
+    let is_bare = address.parse::<Ipv6Addr>().is_ok();
+    !is_bare && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
 /// The parts of a command line.
 #[derive(Debug, Default)]
 struct Found {
@@ -326,7 +333,11 @@ impl Found {
     ) {
         match word {
             Word::Port => self.port = Some(value().unwrap_or_else(|| "PORT".to_owned())),
-            Word::Host => self.host = Some(value().unwrap_or_else(|| "ADDRESS".to_owned())),
+            Word::Host => match value() {
+                // Some servers take the port there, too.
+                Some(given) if has_port(&given) => self.listen.push(given),
+                given => self.host = Some(given.unwrap_or_else(|| "ADDRESS".to_owned())),
+            },
             Word::Address => {
                 self.listen.push(value().unwrap_or_else(|| "ADDRESS:PORT".to_owned()));
             }
@@ -537,6 +548,9 @@ mod tests {
                 "samum serve /srv --listen [::]:80",
             ),
             ("--bind 0.0.0.0 .", "`--bind`", "samum serve . --listen 0.0.0.0:8080"),
+            ("--bind :80", "`--bind`", "samum serve DIR --listen :80"),
+            ("--host [::]:80", "`--host`", "samum serve DIR --listen [::]:80"),
+            ("serve --no-dotfiles", "`--no-dotfiles`", "samum serve DIR"),
             // caddy
             (
                 "file-server --browse",
