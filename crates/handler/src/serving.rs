@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{FieldSection, Head, Status};
+use http::{FieldSection, Head, Status, Target, path};
 
 use crate::challenges::Challenges;
 use crate::guard::Guard;
@@ -420,6 +420,19 @@ impl Servings {
         // A network of another kind than the kernel's has no listeners.
         let site = serving.site(listener, head).unwrap_or(SiteId::FIRST);
         (serving, site)
+    }
+
+    /// The place where a request is recorded whose route makes no response any more, because its client has left.
+    pub fn recording_of_route(&self, listener: u32, head: &Head<'_>) -> Option<Rc<Recording>> {
+        let (serving, site) = self.of(listener, head);
+        let mut name = Vec::new();
+        let destination = match head.target {
+            Target::Origin { path, .. } if path::normalize_rooted(path, &mut name).is_ok() => {
+                serving.destination(site, &name)
+            }
+            _ => Destination { site, route: None },
+        };
+        serving.recording(destination)
     }
 
     /// The serving of the connections of a listener.

@@ -259,6 +259,7 @@ mod tests {
 
     use super::*;
     use config::{LogFormat, LogTarget};
+    use session::record::More;
 
     const TOKEN: Token = 7 << 56;
 
@@ -273,7 +274,7 @@ mod tests {
             shows_trace: true,
         };
         let began = Began { at: Time::default(), unix_ms: 0, disk_wait: Duration::ZERO };
-        Record::new(Rc::new(recording), None, Status::BadRequest, began)
+        Record::new(Rc::new(recording), None, Status::BadRequest, began, More::Untrusted)
     }
 
     fn origin() -> Origin {

@@ -467,7 +467,7 @@ mod tests {
 
     use super::*;
     use crate::LogId;
-    use session::record::{Began, Recording};
+    use session::record::{Began, More, Recording};
 
     /// 1994-11-06T08:49:37.042Z.
     const UNIX_MS: i64 = 784_111_777_042;
@@ -487,7 +487,7 @@ mod tests {
         let head = Head::new(Method::Get, target, version, None, b"", index);
         let disk_wait = Duration::from_micros(1500);
         let began = Began { at: Time::default(), unix_ms: UNIX_MS, disk_wait };
-        Record::new(Rc::new(recording), Some(&head), Status::PartialContent, began)
+        Record::new(Rc::new(recording), Some(&head), Status::PartialContent, began, More::Untrusted)
     }
 
     fn line(format: LogFormat, cut: Option<Cut>) -> String {

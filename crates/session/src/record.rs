@@ -141,6 +141,17 @@ pub enum More {
     Trusted,
 }
 
+impl More {
+    /// The facts that this log shows. Whether a proxy is believed is asked only if the log shows an id.
+    pub fn of(recording: &Recording, is_trusted: impl FnOnce() -> bool) -> Self {
+        match recording.shows_more {
+            false => Self::Nothing,
+            true if is_trusted() => Self::Trusted,
+            true => Self::Untrusted,
+        }
+    }
+}
+
 /// The beginning of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Began {
@@ -180,20 +191,9 @@ impl From<Scheme> for SchemeLabel {
 }
 
 impl Record {
-    /// Makes the entry of a request, or, without a head, of bytes that were no request. Its scheme, unless that is `http`,
-    /// and the position of its body are set later.
+    /// Makes the entry of a request, or, without a head, of bytes that were no request. It has `more` than the usual facts.
+    /// Its scheme, unless that is `http`, and the position of its body are set later.
     pub fn new(
-        recording: Rc<Recording>,
-        head: Option<&Head<'_>>,
-        status: Status,
-        began: Began,
-    ) -> Box<Self> {
-        let more = if recording.shows_more { More::Untrusted } else { More::Nothing };
-        Self::with(recording, head, status, began, more)
-    }
-
-    /// The same, with what the log shows in addition to the usual facts.
-    pub fn with(
         recording: Rc<Recording>,
         head: Option<&Head<'_>>,
         status: Status,

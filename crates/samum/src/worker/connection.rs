@@ -379,7 +379,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs what has been sent of unfinished responses, and the requests whose responses have not begun; lets go of
     /// everything.
-    pub(super) fn close(mut self, shell: &mut Shell<Desk>, cut: Cut) {
+    pub(super) fn close(mut self, shell: &mut Shell<Desk>, id: u64, cut: Cut) {
         let is_done = self.is_done();
         if let Some(mut work) = self.work.take() {
             if self.session.looks_whole(&work.session) {
@@ -389,7 +389,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.record(shell, &left, Some(cut));
             }
             while let Some(unanswered) = self.session.next_unanswered(&mut work.session) {
-                self.record_unanswered(shell, &unanswered, cut);
+                self.record_unanswered(shell, id, &unanswered, cut);
             }
             work.count_requests(&shell.cx.stats, self.origin.scheme(), 0);
             work.count_activity(&shell.cx.stats, Activity::Idle);
@@ -517,7 +517,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 tell(shell, failure, "gave up the response");
             }
             while let Some(broken) = self.session.next_broken(&mut work.session) {
-                self.record_broken(shell, &mut work, broken);
+                self.record_broken(shell, tools.id, &mut work, broken);
             }
             let acknowledged = if matches!(progress, Progress::Blocked) && !was_blocked {
                 self.transport.acknowledged(&shell.ring, work.session.queue())

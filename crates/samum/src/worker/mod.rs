@@ -562,7 +562,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             shutdown.closed_in = self.shell.cx.turn;
         }
         connection.recount(&mut self.shell.cx);
-        connection.close(&mut self.shell, cut);
+        connection.close(&mut self.shell, id, cut);
         self.disk.leave_line(id);
         self.crowd.leave();
     }

@@ -7,11 +7,13 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread;
 
+use testkit::http2::{Http2, kind};
 use testkit::{Client, Server, Tree};
 
-use crate::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
+use crate::common::{SAMUM, SOON, ask, on_both_drivers, tcp_address, wait_until};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -277,6 +279,81 @@ fn a_log_has_some_statuses_and_a_part_of_them_and_a_route_has_its_own() {
         let site = lines(&tree.path().join("logs/site"), 3);
         assert!(site.iter().all(|line| line.contains("\"GET /none HTTP/1.1\" 404 ")), "{site:?}");
         assert_eq!(lines(&tree.path().join("logs/route"), 5), vec!["/own/a 200"; 5]);
+    });
+}
+
+/// An upstream that never answers. It says which ids the requests have.
+fn silent_upstream() -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ids, received) = mpsc::channel();
+    thread::spawn(move || {
+        let mut links = Vec::new();
+        for stream in listener.incoming() {
+            let (mut stream, mut head) = (stream.unwrap(), Vec::new());
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let id = head.lines().find_map(|line| line.strip_prefix("X-Request-Id: "));
+            let _ = ids.send(id.expect("each request has an id").to_owned());
+            links.push(stream);
+        }
+    });
+    (address, received)
+}
+
+#[test]
+fn a_request_whose_client_has_left_is_in_the_log_of_its_route_with_its_id() {
+    on_both_drivers(|driver| {
+        let tree = files();
+        let (upstream, ids) = silent_upstream();
+        let next_id = || ids.recv_timeout(SOON).expect("the upstream gets the request");
+        let log =
+            "{ file = \"DIR/logs/NAME\", format = \"$path $status $request-id $connection\" }";
+        let sites = format!(
+            "[[site]]\nlisten = [\"127.0.0.1:0\"]\nlog = {}\n\
+             [[site.route]]\nfiles = \"DIR/www\"\n\
+             [[site.route]]\npath = \"/own/\"\nproxy = \"http://{upstream}\"\nlog = {}\n\
+             [[site.route]]\npath = \"/quiet/\"\nproxy = \"http://{upstream}\"\nlog = \"none\"\n",
+            log.replace("NAME", "site"),
+            log.replace("NAME", "own"),
+        );
+        let server = serve(&tree, driver, "trusted-proxies = [\"127.0.0.1\"]", &sites);
+        let mut expected = Vec::new();
+        for id in [None, Some("of.a-proxy")] {
+            let field = id.map_or_else(String::new, |id| format!("X-Request-Id: {id}\r\n"));
+            let mut client = Client::connect(&server.address()).unwrap();
+            client.send(format!("GET /own/./a HTTP/1.1\r\nHost: x\r\n{field}\r\n")).unwrap();
+            let told = next_id();
+            assert!(id.is_none_or(|id| id == told), "{told}");
+            expected.push(format!("/own/./a 499 {told} "));
+        }
+        // A stream that ends alone, and one that ends with its connection.
+        let mut client = Http2::connect(tcp_address(&server)).unwrap();
+        let stream = client.get("/own/reset").unwrap();
+        expected.push(format!("/own/reset 499 {} ", next_id()));
+        client.frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes()).unwrap();
+        client.get("/own/closed").unwrap();
+        expected.push(format!("/own/closed 499 {} ", next_id()));
+        drop(client);
+        let mut client = Client::connect(&server.address()).unwrap();
+        client.send("GET /quiet/a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        next_id();
+        drop(client);
+
+        let own = lines(&tree.path().join("logs/own"), expected.len());
+        for begin in &expected {
+            let line = own.iter().find_map(|line| line.strip_prefix(&**begin));
+            let number = line.unwrap_or_else(|| panic!("{begin}: {own:?}"));
+            assert!(
+                number.parse::<u64>().is_ok(),
+                "{begin}: the number of its connection: {number}"
+            );
+        }
+        assert_eq!(ask(&server, "GET /a").status, 200);
+        lines(&tree.path().join("logs/site"), 1);
     });
 }
 

@@ -405,8 +405,10 @@ impl Session for Http1 {
     fn next_unanswered(&mut self, work: &mut Work) -> Option<Unanswered> {
         // Only the last request can have a malformed head. A request with a malformed head has no head to return, so
         // `?` may end the iteration.
-        let (head, RequestFacts { times, .. }) = work.exchanges.pop_front()?.into_request()?;
-        Some(Unanswered { head, at: times.at, body_bytes: times.body_bytes })
+        let exchange = work.exchanges.pop_front()?;
+        let request = exchange.request();
+        let (head, RequestFacts { times, .. }) = exchange.into_request()?;
+        Some(Unanswered { request, head, at: times.at, body_bytes: times.body_bytes })
     }
 
     #[inline]

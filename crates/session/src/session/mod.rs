@@ -330,6 +330,8 @@ pub enum Why {
 /// A request whose response has not begun when its connection is closed.
 #[derive(Debug)]
 pub struct Unanswered {
+    /// Its number on its connection; none if it was refused before the handler could know it.
+    pub request: Option<u32>,
     /// Its head.
     pub head: HeadBuf,
     /// The time when its head was complete.

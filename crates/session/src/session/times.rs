@@ -46,12 +46,8 @@ impl Times {
         let disk_wait = if terms.is_from_disk { self.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
         let (ticket, is_trusted) = cx.asked;
-        let more = match (recording.shows_more, is_trusted) {
-            (false, _) => More::Nothing,
-            (true, false) => More::Untrusted,
-            (true, true) => More::Trusted,
-        };
-        let mut record = Record::with(recording, head, status, began, more);
+        let more = More::of(&recording, || is_trusted);
+        let mut record = Record::new(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
         record.ticket = ticket;
         if head.is_none() {

@@ -10,6 +10,8 @@ use super::work::Work;
 use handler::desk::Desk;
 use logs::{Began, Cut, Record};
 use session::context::SiteRules as _;
+use session::handler::Ticket;
+use session::record::More;
 use session::shell::Shell;
 use session::{Broken, BrokenEnd, Left, Session, Unanswered};
 
@@ -21,18 +23,25 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn record_unanswered(
         &self,
         shell: &mut Shell<Desk>,
+        id: u64,
         unanswered: &Unanswered,
         cut: Cut,
     ) {
-        let Unanswered { at, body_bytes, .. } = *unanswered;
+        let Unanswered { request, at, body_bytes, .. } = *unanswered;
         let head = &unanswered.head.as_head();
-        let ticket = shell.cx.next_unnamed();
+        // An upstream may have got the id that is made of this ticket.
+        let ticket = match request {
+            Some(request) => Ticket { connection: id, request },
+            None => shell.cx.next_unnamed(),
+        };
         let cx = &shell.cx;
         let servings = &shell.desk.servings;
-        let Some(recording) = servings.recording(self.origin.listener, Some(head)) else { return };
+        let recording = servings.recording_of_route(self.origin.listener, head);
+        let Some(recording) = recording else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
-        let mut record = Record::new(recording, Some(head), status, began);
+        let more = More::of(&recording, || servings.trusts(self.client_address()));
+        let mut record = Record::new(recording, Some(head), status, began, more);
         record.ticket = ticket;
         record.add_body(body_bytes);
         if cx.logs {
@@ -50,12 +59,15 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn record_broken(
         &self,
         shell: &mut Shell<Desk>,
+        id: u64,
         work: &mut Work<S::Work, A>,
         Broken { request, end, cut }: Broken,
     ) {
         drop(work.take_answer(request));
         match end {
-            BrokenEnd::Unanswered(unanswered) => self.record_unanswered(shell, &unanswered, cut),
+            BrokenEnd::Unanswered(unanswered) => {
+                self.record_unanswered(shell, id, &unanswered, cut)
+            }
             BrokenEnd::Left(left) => self.record(shell, &left, Some(cut)),
             BrokenEnd::Unrecorded => {}
         }

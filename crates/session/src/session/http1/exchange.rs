@@ -249,6 +249,14 @@ impl Exchange {
         }
     }
 
+    /// Its number, unless it was refused.
+    pub(super) const fn request(&self) -> Option<u32> {
+        match self {
+            Self::Asked { request, .. } => Some(*request),
+            Self::Refused(..) => None,
+        }
+    }
+
     /// The head of the request and the facts about it; `None` if the head was malformed.
     pub(super) fn into_request(self) -> Option<(HeadBuf, RequestFacts)> {
         match self {

@@ -376,7 +376,9 @@ impl Lane {
     pub(super) fn into_unanswered(self) -> Option<Unanswered> {
         let Times { at, body_bytes, .. } = self.times;
         match self.stage {
-            Stage::Asked { head, .. } => Some(Unanswered { head, at, body_bytes }),
+            Stage::Asked { head, .. } => {
+                Some(Unanswered { request: Some(self.id), head, at, body_bytes })
+            }
             Stage::Turning | Stage::Sending(_) => None,
         }
     }
