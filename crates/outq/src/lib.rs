@@ -67,8 +67,8 @@ mod tests;
 
 /// Data that can be sent: bytes, a range of a shared buffer, a range of a resident file.
 ///
-/// Dropping a payload frees its memory or its file. The queue drops a payload when the last byte of
-/// the payload has been released, when the payload has been taken back ([`OutQ::retract`]), or when
+/// Dropping a payload frees its memory or its file. The queue drops a payload in three cases: the
+/// last byte of the payload has been released; the payload has been taken back ([`OutQ::retract`]);
 /// the payload can never be sent ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a
 /// payload out instead.
 #[expect(
@@ -123,8 +123,9 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// `own` plus `shared`: the most memory that the payloads keep alive if the shared memory has
-    /// no other owner.
+    /// `own` plus `shared`: an upper limit of the memory that is freed when the payloads are
+    /// dropped. Less memory is freed if two payloads share a buffer, or if a buffer has another
+    /// owner.
     pub const fn total(self) -> u64 {
         self.own + self.shared
     }
@@ -269,8 +270,9 @@ pub struct OutQ<P> {
     sent: u64,
     /// The position of the first gap; `reachable()` if there is no gap.
     ready: u64,
-    /// The position of the byte that will never come: of a promised byte, or, after an abort,
-    /// `promised`. The value is [`NEVER`] before a failure.
+    /// The position of the byte that will never come. After [`fail`](Self::fail) this byte was
+    /// promised; after [`abort`](Self::abort) the position may be `promised`. The value is
+    /// [`NEVER`] before a failure.
     failed_at: u64,
     /// The end of the queued bytes, filled or not. The value is below [`NEVER`].
     promised: u64,
@@ -307,8 +309,8 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// After [`fail`](Self::fail) and [`abort`](Self::abort), because nothing can follow bytes that
-    /// never come. If the stream would reach `u64::MAX`.
+    /// Panics after [`fail`](Self::fail) and [`abort`](Self::abort), because nothing can follow
+    /// bytes that never come. Also panics if the stream would reach `u64::MAX`.
     #[track_caller]
     pub fn promise(&mut self, n: u64) -> u64 {
         let at = self.extend(n);
@@ -323,7 +325,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// In the same cases as [`promise`](Self::promise).
+    /// Panics in the same cases as [`promise`](Self::promise).
     #[track_caller]
     pub fn push(&mut self, payload: P) -> u64 {
         let len = payload.len();
@@ -348,7 +350,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// When a byte was not promised, or is already filled.
+    /// Panics if a byte was not promised, or is already filled.
     #[track_caller]
     pub fn fill(&mut self, at: u64, payload: P) {
         let len = payload.len();
@@ -399,7 +401,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// When the byte at `at` was not promised, is not filled, or has been sent.
+    /// Panics if the byte at `at` was not promised, is not filled, or has been sent.
     #[track_caller]
     pub fn retract(&mut self, at: u64) {
         self.assert_promised(at);
@@ -442,7 +444,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// When the byte at `at` was not promised, or is already filled.
+    /// Panics if the byte at `at` was not promised, or is already filled.
     #[track_caller]
     pub fn fail(&mut self, at: u64) {
         self.assert_promised(at);
@@ -474,7 +476,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// If fewer than `n` bytes are ready and unsent.
+    /// Panics if fewer than `n` bytes are ready and unsent.
     #[track_caller]
     pub fn mark_sent(&mut self, n: u64) {
         let unsent = self.unsent_ready();
@@ -487,7 +489,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// If fewer than `n` bytes are sent and unreleased.
+    /// Panics if fewer than `n` bytes are sent and unreleased.
     #[track_caller]
     pub fn mark_released(&mut self, n: u64) {
         let unreleased = self.sent - self.released;
@@ -516,8 +518,8 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// If bytes that were sent have not been released, because a queue has one consumer: a
-    /// transport or another queue.
+    /// Panics if bytes that were sent have not been released. A queue has one consumer: a transport
+    /// or another queue.
     #[track_caller]
     pub fn take_ready(&mut self, max: u64) -> Option<P> {
         let Self { released, sent, .. } = *self;
@@ -569,9 +571,9 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// If promised bytes have not been released, because payloads and positions of the old stream
-    /// would be mistaken for payloads and positions of the new stream. After an
-    /// [abort](Self::abort), because the peer waits for more bytes.
+    /// Panics if promised bytes have not been released: their payloads and positions would be
+    /// mistaken for those of the new stream. Also panics after an [abort](Self::abort): the peer
+    /// still waits for more bytes.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.released == self.promised, "outq: restart with unreleased bytes");
@@ -591,7 +593,7 @@ impl<P: Payload> OutQ<P> {
     ///
     /// # Panics
     ///
-    /// When the byte at `from` has been released, or `from` is after [`sent`](Self::sent).
+    /// Panics if the byte at `from` has been released, or `from` is after [`sent`](Self::sent).
     #[track_caller]
     pub fn in_flight(&self, from: u64) -> impl Iterator<Item = Chunk<'_, P>> {
         assert!(from >= self.released, "outq: the byte at {from} has been released");
@@ -630,8 +632,8 @@ impl<P: Payload> OutQ<P> {
         self.sent == self.promised && self.failed_at == NEVER
     }
 
-    /// The run of missing bytes nearest to the front (FreeBSD's `sb_fnrdy`); `None` if no byte is
-    /// missing that can still come. The gap begins at [`ready`](Self::ready) and may span several
+    /// The run of missing bytes nearest to the front (FreeBSD's `sb_fnrdy`); `None` if every byte
+    /// that can still come is filled. The gap begins at [`ready`](Self::ready) and may span several
     /// promises.
     pub fn first_gap(&self) -> Option<Range<u64>> {
         let is_missing = self.ready < self.reachable();

@@ -153,7 +153,7 @@ impl Pair {
     ///
     /// # Panics
     ///
-    /// If queue and model differ, or if the queue's invariants do not hold.
+    /// Panics if queue and model differ, or if the queue's invariants do not hold.
     pub fn apply(&mut self, operation: Operation) {
         match operation {
             Operation::Promise(n) => self.promise(n),

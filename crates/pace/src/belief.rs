@@ -2,15 +2,15 @@
 //!
 //! An exact check costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is cold);
 //! `cachestat(2)` costs 1 to 2 us and can only show that a page is missing. A block leaves the page cache when
-//! memory is short, when a program drops it, or when its file changes, and the kernel reports none of these events.
-//! So the age of its last check decides whether a block is believed to be resident, and each use still touches one
-//! byte.
+//! memory is short, when a process drops it, or when its file changes, and the kernel reports none of these events.
+//! So the age of the last check decides whether a block is believed to be resident. In addition, each use touches
+//! one byte of the block; only right after a read the touch may be left out ([`JUST_READ`]).
 
 use core::time::Duration;
 
-/// An exact check is believed for this time while `cachestat` finds no page missing. `cachestat` also counts a page
-/// that was evicted and read again since the check, so no check holds for ever. If a block is checked every 10 s,
-/// the copies cost less than a thousandth of the CPU.
+/// An exact check is believed for this time while `cachestat` finds no page missing. `cachestat` cannot tell a page
+/// that stayed from a page that was evicted and read again since the check, so no check holds for ever. If a block
+/// is checked every 10 s, the copies cost less than a thousandth of the CPU.
 const LOOK: Duration = Duration::from_secs(10);
 /// A confirmation, or a check of a mapping, is believed for this time: a file that is sent 1,000 times a second is
 /// confirmed at every fifth send. Reclaim does not evict a page that was touched within this time.
@@ -18,8 +18,8 @@ const CONFIRMATION: Duration = Duration::from_millis(5);
 /// A check that nothing can confirm is believed for this time. If a file is sent all the time, one copy in 50 ms
 /// costs less than a thousandth of the CPU for each block.
 const LOOK_ALONE: Duration = Duration::from_millis(50);
-/// A block that a read has just brought needs no touch for this time: a touch would be the first access of
-/// the processor to memory that the disk has written.
+/// A block that a read has just brought needs no touch for this time. The touch would be costly: the processor's
+/// first access to memory that the disk has written.
 pub const JUST_READ: Duration = Duration::from_millis(100);
 
 /// The means to confirm an exact check.
@@ -44,7 +44,8 @@ pub enum Belief {
     Over,
 }
 
-/// Judges a check by its age, and by the age of its last confirmation (or of the check itself).
+/// Judges a check by its age (`looked`), and by the time since its last confirmation (`confirmed`). Before the
+/// first confirmation, both times are the age of the check.
 #[must_use]
 pub fn belief(looked: Duration, confirmed: Duration, witness: Witness) -> Belief {
     let (holds, if_confirmed) = match witness {

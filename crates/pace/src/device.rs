@@ -8,16 +8,16 @@ pub const CHUNK_MIN: u64 = 256 * 1024;
 /// The maximum bytes of a read that continues a stream: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
 pub const CHUNK_MAX: u64 = 1024 * 1024;
 
-/// The constants of the model. All but [`Constants::DEFAULT`] are for experiments.
+/// The constants of the model. All values of this type except [`Constants::DEFAULT`] are for experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
     /// A window that drains in this time needs no proof. The time is half of one access of a hard disk: a client that
     /// waits for a disk does not notice it. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
-    /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through without a pause (`throtl_slice`
-    /// in block/blk-throttle.c), so the first round has the bytes of 150 ms in 50 ms, and the device seems three times
-    /// as fast as it is. In a much shorter round the device would seem as fast as memory.
+    /// The busy time of a round. A limit of the kernel first lets the bytes for 100 ms through without a pause
+    /// (`throtl_slice` in block/blk-throttle.c). So the first round, which takes 50 ms, has the bytes for 150 ms, and
+    /// the device seems three times as fast as it is. In a much shorter round the device would seem as fast as memory.
     pub round: Duration,
     /// The minimum reads of a round. The minimum matters for devices that need more than `round` for this number of
     /// reads.
@@ -27,41 +27,42 @@ pub struct Constants {
     /// The smallest window: two of the smallest reads, so that one read is under way while the end of the other read is
     /// handled.
     pub window_min: u64,
-    /// The window of an unknown device. With half of this window, one cold file right after the start is a sixth
-    /// slower, because the first rounds do not show that the device is fast. With twice this window, other reads wait
-    /// 1.5 times as long (`tests/disks.txt`).
+    /// The window of an unknown device. With half of this window, one cold file right after the start is a sixth slower
+    /// than with this window: the first rounds do not show that the device is fast. With twice this window, other reads
+    /// wait 1.5 times as long (`tests/disks.txt`).
     pub window_first: u64,
-    /// The largest window: a read of [`CHUNK_MAX`] in each slot that the programs have for one device.
+    /// The largest window: a read of [`CHUNK_MAX`] in each slot that a worker or a process has for one device.
     pub window_max: u64,
     /// The kernel may read ahead if this window is harmless.
     pub readahead: u64,
     /// After one round in which `readahead` was harmless, a window smaller by this factor is enough; after two in a
     /// row, a window smaller by its square. When `memory` has passed, the rule for one round applies again. Bytes that
     /// the kernel has read ahead need no reads later and are not counted, so the device looks slower than it is. A
-    /// device that other programs use looks slower, too. One round counts for less than two rounds, because a limit
-    /// lets a burst through first.
+    /// device that other processes use looks slower, too. After one round the factor is smaller than after two, because
+    /// a limit lets a burst through first.
     ///
     /// Measurements and simulations:
     ///
-    /// - A repeated download of 200 cold files, on a disk of 1.3 GB/s. CPU time per GiB: 230 ms without this factor,
-    ///   194 ms with this factor (medians of 6 alternating runs, not kept).
-    /// - The round after the first fast round, on a disk of 1.7 GB/s. The rate was 265 to 561 MB/s in 4 of 9 starts.
+    /// - On a disk of 1.3 GB/s, a repeated download of 200 cold files used 230 ms of CPU time per GiB without this
+    ///   factor. With this factor, the download used 194 ms (medians of 6 alternating runs, not kept).
+    /// - On a disk of 1.7 GB/s, the round after the first fast round had a rate of 265 to 561 MB/s in 4 of 9 starts.
     ///   The proof needs 629 MB/s. With this factor, the round after the proof needs 315 MB/s.
-    /// - Small reads in the first second, if the round after the proof needed 629 MB/s, too (simulated, not kept). The
-    ///   p99 would be shorter. At a limit of 320 MiB/s: 30 ms instead of 143 ms. At a limit of 400 MiB/s: 20 ms instead
-    ///   of 78 ms.
-    /// - The slowest first round of downloads, on a device that other programs use, if the round after the proof needed
-    ///   629 MB/s, too (simulated). Its rate would be 0.42 of the rate of 32 threads, instead of 0.96.
+    /// - If the round after the proof needed 629 MB/s, too, the p99 of small reads in the first second would be shorter
+    ///   (simulated, not kept). At a limit of 320 MiB/s, the p99 would be 30 ms, and is 143 ms now. At a limit of 400
+    ///   MiB/s, the p99 would be 20 ms, and is 78 ms now.
+    /// - Downloads on a device that other processes use were simulated with this model, and with 32 threads that send
+    ///   files. If the round after the proof needed 629 MB/s, too, the slowest first round with the model would have
+    ///   0.42 of the rate of the threads, and has 0.96 now.
     pub steady: u64,
     /// With this many bytes, the first round may prove a fast device before the round ends. A first read in each slot
-    /// of a program brings this many bytes. A limit of 160 MiB/s lets this many bytes through in 100 ms.
+    /// of a worker or of a process brings this many bytes. A limit of 160 MiB/s lets this many bytes through in 100 ms.
     pub proof: u64,
     /// If the kernel reads ahead, the reads of a round ask for at least this many bytes, the same number as `proof`.
     /// With readahead the first reads of 200 files have 4 KiB each, and do not show that a device has become slow
     /// (`tests/shared.txt`: "no ahead").
     pub ahead: u64,
-    /// The smallest window after a round that lets the kernel read ahead. A program that asks a shared device for less
-    /// gets less, so the window of `wait` and the rate would make each other smaller (`tests/shared.txt`: "no
+    /// The smallest window after a round that lets the kernel read ahead. A process that asks a shared device for less
+    /// gets less, so the harmless window and the rate would make each other smaller (`tests/shared.txt`: "no
     /// window_ahead").
     pub window_ahead: u64,
     /// [`Spacing`](crate::Spacing): a read is quick if its time is shorter than the mean by this factor. The times of
@@ -70,7 +71,7 @@ pub struct Constants {
     pub quick: u32,
     /// [`Spacing`](crate::Spacing): a limit in slices is measured for this time, which is several slices of 100 ms.
     pub slices: Duration,
-    /// [`Spacing`](crate::Spacing): streams leave one byte in this many to other reads.
+    /// [`Spacing`](crate::Spacing): of this many bytes, streams leave one byte to other reads.
     pub spare: u64,
 }
 
@@ -259,7 +260,8 @@ impl Pace {
         } else if self.is_proof() {
             self.harmless = self.harmless_at(self.round.rate());
             self.fast = 1;
-            // The window is not yet `window_ahead`, because a limit lets the bytes of a proof through without a pause.
+            // The window is not yet `window_ahead`: the proof may be only the burst that a limit lets through without a
+            // pause.
             self.window = self.window.max(self.harmless);
         }
     }
@@ -312,7 +314,8 @@ impl Pace {
         let window = self.window_near(in_flight);
         if is_over || (power > self.best.power && window != self.best.window) {
             self.best = Best { power, window, until: self.now + self.constants.memory };
-            // Windows on the other side of a better window are known to be worse.
+            // When a better window is found in one direction, the windows in the opposite direction are known to be
+            // worse.
             self.trials = if is_over { 2 } else { 1 };
         } else {
             self.best.power = self.best.power.max(power);

@@ -4,9 +4,10 @@
 //! Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch" (2005).
 //!
 //! A count-min sketch counts requests by key. All counts are halved from time to time, so that former popularity fades.
-//! In addition to the sketch, the bytes of the files are summed up by their counts. The *cutoff* is computed from these
-//! sums: the files that were requested more often than the cutoff fit into the page cache together; with the files at
-//! the cutoff, they do not fit. While all files fit, the cutoff is 0, and every file is popular.
+//! In addition to the sketch, there is a sum for each count: the bytes of the files that have this count. The *cutoff*
+//! is computed from these sums: the files that were requested more often than the cutoff fit into the page cache
+//! together; with the files at the cutoff, they do not fit. While all files fit, the cutoff is 0, and every file is
+//! popular.
 //!
 //! The workers of a server share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
 //! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
@@ -16,11 +17,11 @@
 //! Requests are counted by the file and by the position where they begin. So a player that requests one piece after the
 //! other makes no piece popular. Files at or below the cutoff are read as with `--cache never`. Popular files may have
 //! three quarters of all memory. A request for more than an eighth of the memory for popular files is never popular. No
-//! cutoff could be right for such a request and also for other files with its count.
+//! cutoff could be right both for such a request and for the files with the same count.
 //!
 //! Counts are halved when the number of counted requests is twice the number of counters. There is a counter for each
-//! 16 KiB of memory, from 16 Ki to 1 Mi counters. With a quarter of these counters, a crawler's keys filled the sketch
-//! of a small container, and files that were asked for once looked popular.
+//! 16 KiB of memory, but at least 16 Ki counters and at most 1 Mi counters. With a quarter of these counters, a
+//! crawler's keys filled the sketch of a small container, and files that were asked for once looked popular.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -87,7 +88,8 @@ impl<'a> Popularity<'a> {
     ///
     /// # Panics
     ///
-    /// If the number of lines is not a power of two; the number that [`lines`](Self::lines) returns is a power of two.
+    /// Panics if the number of lines is not a power of two. The number that [`lines`](Self::lines) returns is a power
+    /// of two.
     #[must_use]
     pub fn new(lines: &'a [CounterLine], sums: &'a Sums, capacity: u64) -> Self {
         assert!(lines.len().is_power_of_two());
@@ -145,7 +147,8 @@ impl<'a> Popularity<'a> {
         before + 1
     }
 
-    /// Finds the cutoff: the greatest count whose files do not all fit together with the files of greater counts.
+    /// Finds the cutoff: the greatest count for which the files of this count and of all greater counts do not fit
+    /// together.
     fn set_cutoff(&self) {
         let mut room = Some(self.capacity);
         let mut cutoff = COUNT_MAX;
@@ -199,13 +202,14 @@ const COUNTERS_PER_ROW: usize = 16;
 /// The greatest count. Workers that count at the same time may exceed this count a little; a byte has room for much
 /// more.
 const COUNT_MAX: usize = 63;
-/// If not even the files above this count all fit, the counts are halved early, so that not all counts reach
+/// If the files above this count alone do not fit together, the counts are halved early, so that some counts stay below
 /// [`COUNT_MAX`].
 const CUTOFF_MAX: usize = 48;
 /// The bytes of the page cache per counter. Each file has four counters, and shares few of these counters with other
-/// files. Few counters are shared even if most files are smaller than 1 MiB, and several times as many further files
-/// are requested once. The load of `samum-bench league crawler` (a site of 645 MiB and a crawler, in 384 MiB of memory)
-/// read 8 % more from the disk with half as many counters. With four times as many counters, the load read 3 % less.
+/// files. Few counters are shared even if most files are smaller than 1 MiB and, besides these files, several times as
+/// many others are requested once each. The load of `samum-bench league crawler` (a site of 645 MiB and a crawler, in
+/// 384 MiB of memory) read 8 % more from the disk with half as many counters as now. With four times as many counters
+/// as now, the load read 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;

@@ -1,11 +1,12 @@
 //! The pauses between the reads of streams, on a device with a rate limit in time slices.
 //!
-//! Control groups and some clouds limit a disk in slices of time. Two concurrent reads use a slice up, and then even a
-//! small read waits for the next slice, at any window. A device with such a limit is recognised because most of its
-//! reads take much less time than the mean. The rate is measured between two reads that had to wait for a slice. While
-//! other reads come, streams ask for 31/32 of this rate.
+//! Control groups and some clouds limit a disk in slices of time. Whatever the window, two concurrent reads use a slice
+//! up, and then even a small read waits for the next slice. A device with such a limit is recognised because most of
+//! its reads take much less time than the mean. The rate is measured between two reads that had to wait for a slice.
+//! While other reads come, streams ask for 31/32 of this rate.
 //!
-//! A device looks the same while the kernel reads ahead, so its limit is measured only 10 s after the last readahead.
+//! While the kernel reads ahead, any device may look as if it had such a limit. So a limit is measured only 10 s after
+//! the last readahead.
 
 use core::time::Duration;
 
@@ -21,16 +22,17 @@ use crate::Constants;
 /// **What is measured.** The reads of a device *come in bursts* if most reads take much less time than the mean. On
 /// such a device, a read that takes more than twice the mean has waited for a slice, unless the read took less than 5
 /// ms ([`Constants::wait`]). Shorter reads prove nothing: if the kernel has read ahead, shorter reads come in bursts
-/// from any device. If streams were queued all the time between the ends of two reads that waited for a slice, all
-/// slices in this time were used up. Then the bytes that streams have asked for, divided by this time, are the rate
-/// left for streams.
+/// from any device. A measurement lasts from the end of one read that waited for a slice to the end of another. If a
+/// stream was queued during the whole measurement, all slices were used up. Then the bytes that streams have asked for,
+/// divided by the time of the measurement, are the rate left for streams.
 ///
 /// **What is inferred.** While other reads come, streams are limited to this rate, less a small part. The rate expires
 /// after [`Constants::memory`]. Then the rate is measured again without the limit, so that a measured limit is never
 /// the result of an earlier limit.
 ///
-/// Report each read to [`begin`](Self::begin), [`begin_ahead`](Self::begin_ahead) or [`begin_other`](Self::begin_other),
-/// and to [`end`](Self::end); and to [`note_idle`](Self::note_idle) if a read has ended and no stream is queued.
+/// Report each read to [`begin`](Self::begin), [`begin_ahead`](Self::begin_ahead) or
+/// [`begin_other`](Self::begin_other), and to [`end`](Self::end). Call [`note_idle`](Self::note_idle) if a read has
+/// ended and no stream is queued.
 #[derive(Clone, Copy, Debug)]
 pub struct Spacing {
     constants: Constants,

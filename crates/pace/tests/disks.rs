@@ -334,7 +334,7 @@ struct Shared {
     mood: fn(u32) -> Mood,
 }
 
-/// The time until which another program uses a disk: longer than any test.
+/// The time until which another process uses a disk: longer than any test.
 const ALWAYS: Duration = Duration::from_secs(900);
 
 const SHARED: [Shared; 8] = [
@@ -393,7 +393,7 @@ fn all_rounds<J: Judge>(shared: Shared, judge: impl Fn() -> J, readahead: Readah
     (1..=16).flat_map(|seed| rounds(shared, &mut judge(), readahead, seed)).collect()
 }
 
-/// On a disk that another program uses, a worker gets as much as the threads of another server, even right after the
+/// On a disk that another process uses, a worker gets as much as the threads of another server, even right after the
 /// start. These threads ask for as much as they can.
 #[test]
 fn downloads_get_their_share_of_a_disk_that_others_use() {

@@ -63,7 +63,7 @@ pub(crate) enum Mood {
     Even,
     /// Each part takes three times as long, in random waves of 0.2 s. Waves are a fourth of the time.
     Waves,
-    /// Another program reads or writes from `.0` to `.1`, and keeps `.2` parts in flight.
+    /// Another process reads or writes from `.0` to `.1`, and keeps `.2` parts in flight.
     Busy(Duration, Duration, usize),
 }
 
@@ -104,11 +104,11 @@ pub(crate) struct Disk {
     slice: (u32, u64),
     /// The beginning of the last wave that has begun, or of the next wave.
     wave: Duration,
-    /// The parts of the other program that are in flight.
+    /// The parts of the other process that are in flight.
     others: usize,
 }
 
-/// The reads of the other program.
+/// The reads of the other process.
 const OTHERS: usize = usize::MAX;
 /// The time for which a disk is slow.
 const WAVE: Duration = Duration::from_millis(200);
@@ -147,7 +147,7 @@ impl Disk {
         read
     }
 
-    /// Puts the parts of the other program into the queue.
+    /// Puts the parts of the other process into the queue.
     fn crowd(&mut self, now: Duration) {
         let Mood::Busy(from, to, most) = self.model.mood else { return };
         while (from..to).contains(&(now - self.begin)) && self.others < most {

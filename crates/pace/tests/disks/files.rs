@@ -3,7 +3,7 @@
 //!
 //! In `load.rs` the kernel reads the whole file ahead. Here a file has one window under way. When a read comes to the
 //! mark, the file also has the next window under way. So few reads ask the disk for few bytes. This matters if another
-//! program uses the disk, too.
+//! process uses the disk, too.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};

@@ -16,7 +16,7 @@
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained in a wait for a disk; any in the other waits |
 //! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
-//! | Last | Request, after a shutdown: the body is no longer needed, and the response begins in the next worker turn | only the request with this body | none | drained |
+//! | Last | Request, after a shutdown: the next worker turn, in which the response begins without the rest of the body | only the request with this body | none | drained |
 //! | Lingering | the end of the peer's stream | none | none | drained |
 //!
 //! A peer that has half-closed (ended its sending direction) sends no more requests. So the connection of such a peer
@@ -94,10 +94,11 @@ enum Phase {
     Lingering {
         /// The time at which [`LINGER`] last began.
         since: Time,
-        /// The bytes that the peer had acknowledged when its rate was last judged. Valid if `windows` is not 0.
+        /// The bytes that the peer had acknowledged when its rate was last judged. The number is valid if `windows` is
+        /// not 0.
         acknowledged: i64,
-        /// The number of the current [`LINGER`] period since the rate was last judged, from 1 on; 0 in the first
-        /// period.
+        /// 0 in the first [`LINGER`] period, and in each period that begins after the peer has acknowledged all bytes.
+        /// In other periods: the number of periods since the rate was last judged, including the current period.
         windows: u16,
     },
 }
@@ -107,8 +108,8 @@ impl Phase {
         Self::Lingering { since, acknowledged: 0, windows: 0 }
     }
 
-    /// Starts [`LINGER`] again after its period `windows`, for a peer that has not acknowledged all bytes. Returns
-    /// `None` if the peer has taken less than `rate_min` for `timeout_send`.
+    /// Starts [`LINGER`] again when the period with the number `windows` has ended, for a peer that has not
+    /// acknowledged all bytes. Returns `None` if the peer has taken less than `rate_min` for `timeout_send`.
     fn linger_again(cx: &Context, windows: u16, before: i64, acknowledged: i64) -> Option<Self> {
         let since = cx.now;
         let time = LINGER * u32::from(windows);
@@ -198,8 +199,8 @@ impl Session for Http1 {
                 }
                 Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
-                // The consumer of the body may be a gateway, which begins no request before the client can receive the
-                // response.
+                // The consumer of the body may be a gateway, and a gateway begins a request only when the client can
+                // receive the response. So the session parses this request again after the earlier responses.
                 Event::Request(request)
                     if request.head.framing != Framing::None && !work.has_begun_responses() =>
                 {
@@ -606,8 +607,8 @@ impl Session for Http1 {
             }
             Phase::Open(Wait::Source(_)) => !is_drained || !is_empty || work.has_begun_all(),
             Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
-            // Any stream is possible in this wait, because the transport may hold bytes back, such as the rest of a
-            // record.
+            // The stream may be in any state in this wait, because the transport may hold back bytes, such as the rest
+            // of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
             Phase::Lingering { .. } => is_drained && is_empty && !self.ended,
             Phase::Last(Wait::Idle(_)) => false,
@@ -720,7 +721,7 @@ impl Http1 {
     }
 
     /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a
-    /// source. A wait for the peer is not ended.
+    /// source. A wait for the peer goes on.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
             self.wait_for_source(work, cx.now);
@@ -772,7 +773,7 @@ impl Http1 {
         if work.facts.last {
             self.take_no_more();
         }
-        // The idle time of the connection begins now, and ends with the next request.
+        // The idle time is counted from this request, unless the connection first waits for something else.
         if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
         | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
