@@ -85,6 +85,8 @@ pub enum Eof {
     /// The end came before the first byte of a response. If the connection had served a request before,
     /// the application may have closed it before it saw this one.
     Unanswered,
+    /// The end came after the end of `FCGI_STDOUT`, so the output is whole. Only `FCGI_END_REQUEST` is missing.
+    OutputEnd,
     /// The end came within a response.
     Truncated,
 }
@@ -191,6 +193,7 @@ impl Connection {
         match core::mem::replace(&mut self.state, ConnectionState::Closed) {
             ConnectionState::Idle | ConnectionState::Closed => Eof::Clean,
             ConnectionState::Response(response) if !response.has_begun => Eof::Unanswered,
+            ConnectionState::Response(response) if response.output_has_ended => Eof::OutputEnd,
             ConnectionState::Response(_) => Eof::Truncated,
         }
     }
@@ -307,6 +310,8 @@ impl Response {
                 return Err("too many empty records");
             }
             (0, true) => self.empty_records += 1,
+            // Text for the operator may come late: it changes no output.
+            (_, true) if record == Received::Stderr => {}
             (_, true) => return Err("content behind the end of its stream"),
             (_, false) => {}
         }

@@ -11,6 +11,33 @@ pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
         .any(|start| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
 }
 
+/// Returns true for a field in which a proxy or a content delivery network reports the scheme or the host of its client's
+/// request. Many applications believe such a field, so it counts only if a trusted proxy has sent it. `X-Forwarded-For`
+/// is no such field, because it has only addresses.
+pub(crate) fn is_of_outer_request(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 9] = [
+        b"CF-Visitor",
+        b"CloudFront-Forwarded-Proto",
+        b"Forwarded",
+        b"Front-End-Https",
+        b"HTTPS",
+        b"X-ARR-SSL",
+        b"X-Proto",
+        b"X-Scheme",
+        b"X-Url-Scheme",
+    ];
+    const START: &[u8] = b"X-Forwarded-";
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    match name.first().map(u8::to_ascii_lowercase) {
+        Some(b'c' | b'f' | b'h' | b'x') => {
+            let start = name.get(..START.len());
+            let is_forwarded = start.is_some_and(|start| start.eq_ignore_ascii_case(START));
+            is_forwarded && !is(b"X-Forwarded-For") || NAMES.into_iter().any(is)
+        }
+        _ => false,
+    }
+}
+
 /// Returns true if a field is nearly one of those that frame a message, so that some server may mistake it for the real
 /// field: `Transfer_Encoding`.
 pub(crate) fn imitates_framing(name: &[u8]) -> bool {

@@ -9,8 +9,9 @@ use crate::body::{Decoded, Decoder};
 use crate::limits::Limits;
 use crate::response::{self, Fault, Framing, Response};
 
-/// The maximum of interim responses that may come before the final one. Servers send one or two.
-pub const INTERIM_MAX: u8 = 16;
+/// The maximum of bytes of all interim responses that may come before the final one. Most servers send one or two
+/// such responses. But a server that works for long may send a 102 every few seconds.
+pub const INTERIM_BYTES_MAX: u32 = 512 * 1024;
 
 /// One connection as the receiver of responses. It keeps no bytes, only its position in them.
 ///
@@ -106,8 +107,8 @@ enum State {
     Idle,
     ExpectHead {
         asked: Asked,
-        /// Interim responses that have come.
-        interim: u8,
+        /// Bytes of the interim responses that have come.
+        interim_bytes: u32,
         /// True if the connection closes after the response, even if the response says otherwise.
         last: bool,
     },
@@ -145,7 +146,7 @@ impl Connection {
             Method::Connect => Asked::Connect,
             _ => Asked::Other,
         };
-        self.state = State::ExpectHead { asked, interim: 0, last: false };
+        self.state = State::ExpectHead { asked, interim_bytes: 0, last: false };
     }
 
     /// Parses `input`, all bytes received and not consumed. Returns the number of consumed bytes, and
@@ -197,7 +198,7 @@ impl Connection {
         match core::mem::replace(&mut self.state, State::Closed) {
             State::Idle if leftover == 0 => Eof::Clean,
             State::Closed => Eof::Clean,
-            State::ExpectHead { interim: 0, .. } if leftover == 0 => Eof::Unanswered,
+            State::ExpectHead { interim_bytes: 0, .. } if leftover == 0 => Eof::Unanswered,
             State::Body { decoder, .. } if decoder.ends_with_connection() && leftover == 0 => {
                 Eof::BodyEnd
             }
@@ -222,7 +223,7 @@ impl Connection {
         match &mut self.state {
             State::Idle if input.is_empty() => Ok((0, Event::Partial)),
             State::Idle => Err(Fault::new("bytes that answer no request")),
-            State::ExpectHead { asked, interim, last } => {
+            State::ExpectHead { asked, interim_bytes, last } => {
                 let method = match asked {
                     Asked::Head => Method::Head,
                     Asked::Connect => Method::Connect,
@@ -231,10 +232,11 @@ impl Connection {
                 match response::parse(input, method, limits)? {
                     None => Ok((0, Event::Partial)),
                     Some((response, len)) if response.status.is_interim() => {
-                        if *interim == INTERIM_MAX {
+                        let bytes = u32::try_from(len).unwrap_or(u32::MAX);
+                        *interim_bytes = interim_bytes.saturating_add(bytes);
+                        if *interim_bytes > INTERIM_BYTES_MAX {
                             return Err(Fault::new("too many interim responses"));
                         }
-                        *interim += 1;
                         *last |= !response.keep_alive;
                         Ok((len, Event::Interim(response)))
                     }

@@ -9,9 +9,10 @@
 //! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
 //! - no CR is without LF, and no field of the framing is malformed.
 //!
-//! A head that is only odd is understood, because a proxy that refuses it hides a response. A 204 that announces a body
-//! still ends with its head (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
-//! well-formed. The connection is used for no other request after an odd head.
+//! A head that is only odd is understood, because a proxy that refuses it hides a response. A 204 still ends with its
+//! head, whatever its fields of the framing are (RFC 9112 §6.3 item 1). Empty lines before a status line are skipped: some
+//! servers end a body with one too many (§2.2). The module `tolerant` lists the lines that need not be well-formed. The
+//! connection is used for no other request after an odd head.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -153,11 +154,18 @@ fn parse_view<'a>(
     method: Method<'_>,
     limits: &Limits,
 ) -> Result<Option<(Response<'a>, usize)>, Fault> {
-    let Some(StatusLine { version, status, mut is_odd, len: lines_start }) = status_line(view)?
-    else {
+    let start = match view.first() {
+        Some(b'\r' | b'\n') => empty_lines(view)?,
+        _ => Some(0),
+    };
+    let Some(start) = start else { return Ok(None) };
+    let Some(StatusLine { version, status, mut is_odd, len }) = status_line(&view[start..])? else {
         return Ok(None);
     };
+    is_odd |= start > 0;
+    let lines_start = start + len;
     let section = &view[lines_start..];
+    let is_bodiless = method == Method::Head || status.is_bodiless();
     let mut length = None;
     let mut has_framing = false;
     let mut has_connection = false;
@@ -193,12 +201,18 @@ fn parse_view<'a>(
                     tolerant::Line::Continuation(_) if at == 0 => {
                         return Err(Fault::new("a folded field line without one before it"));
                     }
+                    tolerant::Line::Framing if !is_bodiless => {
+                        return Err(Fault::new(tolerant::MALFORMED_FRAMING));
+                    }
                     tolerant::Line::End => break lines_start + next,
                     tolerant::Line::Field(..) => is_open = true,
-                    tolerant::Line::Nothing => is_open = false,
+                    tolerant::Line::Nothing | tolerant::Line::Framing => is_open = false,
                     tolerant::Line::Continuation(_) => {}
                 }
-                tolerant::add(line, &mut fields, is_open)?;
+                match tolerant::add(line, &mut fields, is_open) {
+                    Err(_) if is_bodiless => {}
+                    added => added?,
+                }
                 next
             }
         };
@@ -211,7 +225,6 @@ fn parse_view<'a>(
         let named = fields.iter().filter(move |(name, _)| Field::of_name(name) == Some(field));
         named.map(|(_, value)| &**value)
     };
-    let is_bodiless = method == Method::Head || status.is_bodiless();
     let mut announced = Announced { length, ..Announced::default() };
     if has_framing {
         let (lengths, codings) = (values(Field::ContentLength), values(Field::TransferEncoding));
@@ -258,6 +271,21 @@ fn of_framing(name: &[u8]) -> Option<Field> {
 /// Returns whether the bytes after the head belong to a tunnel (RFC 9110 §9.3.6).
 fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
     method == Method::Connect && (200..300).contains(&status.code())
+}
+
+/// The length of the empty lines at the start of the view. `None` if more bytes are needed.
+#[cold]
+fn empty_lines(view: &[u8]) -> Result<Option<usize>, Fault> {
+    let mut at = 0;
+    loop {
+        match view[at..] {
+            [b'\n', ..] => at += 1,
+            [b'\r', b'\n', ..] => at += 2,
+            [] | [b'\r'] => return Ok(None),
+            [b'\r', ..] => return Err(Fault::new("a CR without LF before a response")),
+            _ => return Ok(Some(at)),
+        }
+    }
 }
 
 /// The meaning of a status line.
@@ -322,11 +350,16 @@ fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
 type OddStart<'a> = (Version, [u8; 3], &'a [u8]);
 
 /// The version, the digits of the status code, and the bytes after them, of a line with several spaces or a future
-/// minor version. Some programs copy the version of their client. `None` if more bytes are needed.
+/// version. Some programs copy the version of their client, such as `HTTP/2`. `None` if more bytes are needed.
 #[cold]
 fn odd_version_and_code(view: &[u8]) -> Result<Option<OddStart<'_>>, Fault> {
     const PATTERN: &[u8] = b"HTTP/n.n ";
-    for (position, (&byte, &expected)) in view.iter().zip(PATTERN).enumerate() {
+    const WITHOUT_MINOR: &[u8] = b"HTTP/n ";
+    let pattern = match view.get(5..7) {
+        Some([b'2'..=b'9', b' ']) => WITHOUT_MINOR,
+        _ => PATTERN,
+    };
+    for (position, (&byte, &expected)) in view.iter().zip(pattern).enumerate() {
         let is_expected = if expected == b'n' { byte.is_ascii_digit() } else { byte == expected };
         if !is_expected {
             return Err(Fault::new(match position {
@@ -335,8 +368,8 @@ fn odd_version_and_code(view: &[u8]) -> Result<Option<OddStart<'_>>, Fault> {
             }));
         }
     }
-    let Some((start, rest)) = view.split_at_checked(PATTERN.len()) else { return Ok(None) };
-    let version = match (start[5], start[7]) {
+    let Some((start, rest)) = view.split_at_checked(pattern.len()) else { return Ok(None) };
+    let version = match (start[5], start[pattern.len() - 2]) {
         (b'0', _) => return Err(Fault::new("HTTP/0.x, which has no status line")),
         (b'1', b'0') => Version::Http10,
         _ => Version::Http11,

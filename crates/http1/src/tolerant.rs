@@ -15,9 +15,9 @@
 //! | spaces after a chunk-size | they are left out |
 //!
 //! Lines that two readers may understand differently are refused: a CR without LF, NUL, and a line of spaces. A line
-//! that is, or looks like, a field of the framing is refused if more than its end is wrong. A connection with such a
-//! line is used for no other request, so that bytes of a misunderstood response cannot become the response to the next
-//! one.
+//! that is, or looks like, a field of the framing is refused if more than its end is wrong, unless the response ends with
+//! its head in any case. A connection with such a line is used for no other request, so that bytes of a misunderstood
+//! response cannot become the response to the next one.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -26,6 +26,9 @@ use http::bytes::{self, HEX, TOKEN};
 use http::{Field, Reject, Status};
 
 use crate::limits::{Limits, within};
+
+/// The fault of a [line that may frame a message](Line::Framing).
+pub(crate) const MALFORMED_FRAMING: &str = "a malformed field of the framing";
 
 /// A field: its name, and its value, which is borrowed unless it was changed.
 pub(crate) type FieldLine<'a> = (&'a [u8], Cow<'a, [u8]>);
@@ -37,6 +40,8 @@ pub(crate) enum Line<'a> {
     Field(&'a [u8], Cow<'a, [u8]>),
     /// A continuation of the value of the previous line.
     Continuation(Cow<'a, [u8]>),
+    /// A malformed line that is, or looks like, a field of the framing.
+    Framing,
     /// A line without a meaning.
     Nothing,
     /// The empty line that ends the section.
@@ -63,7 +68,7 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<(Line<'_>, usize)>,
         return Ok(Some((Line::Field(name, Cow::Borrowed(value)), next)));
     }
     if is_like_framing(name) {
-        return Err(Reject::bad("a malformed field of the framing"));
+        return Ok(Some((Line::Framing, next)));
     }
     let line = if matches!(line[0], b' ' | b'\t') {
         let more = bytes::trim(line);
@@ -101,7 +106,7 @@ pub(crate) fn add<'a>(
             }
             None => {}
         },
-        Line::Nothing | Line::End => {}
+        Line::Framing | Line::Nothing | Line::End => {}
     }
     Ok(())
 }
@@ -140,9 +145,9 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
 #[inline(never)]
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<(usize, bool)>, Reject> {
     let too_long = Reject::new(Status::HeaderFieldsTooLarge, "a trailer section that is too long");
-    within(input, bytes_left, too_long, |view| {
-        let line = line(view, 0)?;
-        Ok(line.map(|(line, next)| (next, line == Line::End)))
+    within(input, bytes_left, too_long, |view| match line(view, 0)? {
+        Some((Line::Framing, _)) => Err(Reject::bad(MALFORMED_FRAMING)),
+        line => Ok(line.map(|(line, next)| (next, line == Line::End))),
     })
 }
 

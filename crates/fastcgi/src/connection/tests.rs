@@ -201,7 +201,6 @@ fn what_applications_do_not_send_is_a_fault() {
         (record(3, 1, &[0; 7], 1), length),
         (record(3, 1, &[0; 9], 0), length),
         ([record(6, 1, b"", 0), record(6, 1, b"a", 0)].concat(), behind),
-        ([record(7, 1, b"", 0), record(7, 1, b"a", 0)].concat(), behind),
     ] {
         check(&input, 1, &[fault, "Clean"]);
         let later = [record(6, 1, b"a", 0), end(0, 0), input].concat();
@@ -231,9 +230,20 @@ fn an_end_within_a_response_is_told_from_one_between() {
     check(b"", 1, &["Unanswered"]);
     let input = [record(6, 1, b"a", 1), record(6, 1, b"", 0), end(0, 0)].concat();
     for len in 1..input.len() {
-        let output: &[&str] = if len > 8 { &["out a", "Truncated"] } else { &["Truncated"] };
-        check(&input[..len], 1, output);
+        let events: &[&str] = match len {
+            // The stream of output has ended.
+            18.. => &["out a", "OutputEnd"],
+            9.. => &["out a", "Truncated"],
+            _ => &["Truncated"],
+        };
+        check(&input[..len], 1, events);
     }
+}
+
+#[test]
+fn text_for_the_operator_may_come_behind_its_end() {
+    let input = [record(7, 1, b"", 0), record(7, 1, b"a", 0), record(6, 1, b"b", 0), end(0, 0)];
+    check(&input.concat(), 1, &["err a", "out b", COMPLETE, "Clean"]);
 }
 
 #[test]

@@ -10,6 +10,9 @@
 //! | anything else | any or none (302) | – | a redirect of the client, without a document |
 //! | anything else | any or none (302) | yes | a redirect of the client, with a document |
 //!
+//! A local redirect has no other fields (§6.2.2), and those of most scripts would say nothing about the new response. But
+//! a header that sets a cookie is a redirect of the client, as with nginx, because the client must get the cookie.
+//!
 //! RFC 3875 §6.3.1 demands a type of each document with a body. Some scripts name none. Some of them hand the request
 //! over to a file, which has a type, or have no body. A document with a body and no type is passed on without one, as
 //! by other servers (RFC 9110 §8.3). For the same reason an output may begin with the empty line. A header whose lines
@@ -275,11 +278,13 @@ impl Parser {
         // A fragment is of use only to the client.
         let is_local = |target: &&[u8]| target.starts_with(b"/") && !target.contains(&b'#');
         let local = location.as_deref().filter(is_local);
-        if let (Some(path), None | Some(Status::Ok)) = (local, self.status) {
+        let is_cookie = |(name, _): (&[u8], &[u8])| name.eq_ignore_ascii_case(b"Set-Cookie");
+        let has_cookie = local.is_some() && self.fields.fields().any(is_cookie);
+        if let (Some(path), None | Some(Status::Ok), false) = (local, self.status, has_cookie) {
             return Ok(Reply::LocalRedirect(path::encode_query(path)));
         }
         let usual = if location.is_some() { Status::Found } else { Status::Ok };
-        let status = self.status.unwrap_or(usual);
+        let status = self.status.filter(|_| !has_cookie).unwrap_or(usual);
         let mut fields = FieldSection::EMPTY;
         for (name, value) in self.fields.fields().end_to_end() {
             let is_own = OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
@@ -326,9 +331,13 @@ impl Length {
 /// Parses `Status: 404 Not Found`: three digits and a text. Some programs write the whole status line of a response.
 fn parse_status(value: &[u8]) -> Result<Status, Fault> {
     const WRONG: Fault = fault("a Status that is no status");
-    let value = match value.strip_prefix(b"HTTP/").map(|rest| rest.split_at_checked(3)) {
+    let value = match value.strip_prefix(b"HTTP/") {
         None => value,
-        Some(Some(([b'0'..=b'9', b'.', b'0'..=b'9'], rest @ [b' ', ..]))) => bytes::trim(rest),
+        Some([b'0'..=b'9', b'.', b'0'..=b'9', rest @ ..] | [b'2'..=b'9', rest @ ..])
+            if rest.starts_with(b" ") =>
+        {
+            bytes::trim(rest)
+        }
         Some(_) => return Err(WRONG),
     };
     let (digits, rest) = value.split_at_checked(3).ok_or(WRONG)?;

@@ -15,7 +15,7 @@
 //! program serves the path, the client gets a 302. A permanent redirect would be about the path for which the client
 //! has asked.
 
-use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
+use fastcgi::{Connection, Eof, Event, ProtocolStatus, RequestId, write};
 
 use super::cgi::response::{HeaderLimits, Parser, Reply};
 use crate::programs::environment::Environment;
@@ -138,6 +138,13 @@ impl Script {
             Event::Faulty(fault) => Heard::Faulty(fault.reason),
         };
         (len, heard)
+    }
+
+    /// Handles the end of the connection. Returns true if it is the end of the response: some applications end their
+    /// output and close the connection, without a record for the end of the request.
+    pub(super) fn handle_eof(&mut self) -> bool {
+        let has_header = matches!(self.reader, Reader::Content);
+        self.connection.handle_eof() == Eof::OutputEnd && has_header
     }
 
     /// Bytes of memory of the request.
@@ -283,6 +290,28 @@ mod tests {
         let Heard::Faulty(reason) = script.handle_input(&late).1 else { panic!("it is taken") };
         assert_eq!(reason, "a record of another request");
         assert!(!script.is_idle());
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_a_response_whose_output_has_ended() {
+        let header = record(6, b"Content-Type: a/b\n\nhello");
+        for (input, is_end) in [
+            ([&header[..], &record(6, b"")].concat(), true),
+            ([&header[..], &record(6, b""), &[1, 3, 0]].concat(), true),
+            ([&header[..], &record(7, b"")].concat(), false),
+            (header, false),
+            ([record(6, b"A: b\n"), record(6, b"")].concat(), false),
+            (Vec::new(), false),
+        ] {
+            let mut script = script(true);
+            let mut rest = &input[..];
+            while !rest.is_empty() {
+                let (len, _) = script.handle_input(rest);
+                rest = &rest[len..];
+            }
+            assert_eq!(script.handle_eof(), is_end, "{}", input.escape_ascii());
+            assert!(!script.is_idle());
+        }
     }
 
     #[test]

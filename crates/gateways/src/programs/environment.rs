@@ -27,6 +27,7 @@ use std::path::Path;
 use http::{Field, Framing, Head, Target, path};
 use sendfile::Handshake;
 
+use crate::names::is_of_outer_request;
 use crate::tls::safe;
 use config::RequestHeader;
 use session::client::Sender;
@@ -167,7 +168,7 @@ impl Environment {
             is_id(name) || circumstances.reserved.iter().any(|one| one.is_named(name))
         };
         for (name, value) in head.fields().end_to_end() {
-            if !sender.is_trusted && is_by_proxies(name) || is_reserved(name) {
+            if !sender.is_trusted && is_of_outer_request(name) || is_reserved(name) {
                 continue;
             }
             if name.eq_ignore_ascii_case(b"Content-Type") {
@@ -334,17 +335,6 @@ fn variable(name: &[u8]) -> Option<String> {
         byte => char::from(byte.to_ascii_uppercase()),
     });
     Some("HTTP_".chars().chain(name).collect())
-}
-
-/// Returns true for fields by which a proxy describes its client's request. `X-Forwarded-For` is none of them, because
-/// it has only addresses, and no scheme or host.
-fn is_by_proxies(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 4] = [b"Forwarded", b"Front-End-Https", b"X-Scheme", b"X-Url-Scheme"];
-    const START: &[u8] = b"X-Forwarded-";
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-    let start = name.get(..START.len());
-    let is_forwarded = start.is_some_and(|start| start.eq_ignore_ascii_case(START));
-    is_forwarded && !is(b"X-Forwarded-For") || NAMES.into_iter().any(is)
 }
 
 /// The port of the URL that the client of a trusted proxy has requested, if the proxy gives it: as a field, in the

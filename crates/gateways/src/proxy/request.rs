@@ -14,7 +14,7 @@
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `X-Request-Id` | the id of the request: that of a trusted proxy, or one that is made |
 //! | `Via` | continued, with a comment if the request is one for what a page includes |
-//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too. All name the scheme that counts |
+//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*`, `X-Real-IP` and the fields of [`is_of_outer_request`] are left out too. All name the scheme that counts |
 //! | `Proxy` | not at all: CGI programs mistake it for the proxy that they are to use ("httpoxy") |
 //! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
@@ -28,7 +28,7 @@ use http::{ConnectionOptions, Field, Framing, Head, Method, Status, Target};
 use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
-use crate::names::{imitates_framing, is_plain};
+use crate::names::{imitates_framing, is_of_outer_request, is_plain};
 use crate::tls::safe;
 use config::{Piece, RequestHeader, Variable};
 use sendfile::Handshake;
@@ -407,18 +407,17 @@ fn is_written(name: &[u8], how: &Forwarding<'_>) -> bool {
     const WRITTEN: [&[u8]; 6] =
         [b"Content-Length", b"Expect", b"Forwarded", b"Host", b"Max-Forwards", b"Proxy"];
     const CONTINUED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto"];
-    const BY_PROXIES: &[u8] = b"X-Forwarded-";
+    const ADDRESSES: [&[u8]; 2] = [b"X-Forwarded-For", b"X-Real-IP"];
     let is_one_of = |names: &[&[u8]]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+    let is_trusted = how.sender.is_trusted;
     // Already the first letter tells of most that they are not.
     match name.first().map(u8::to_ascii_lowercase) {
-        Some(b'c' | b'e' | b'f' | b'h' | b'm' | b'p') => is_one_of(&WRITTEN),
-        Some(b'x') if how.request_id.is_some() && name.eq_ignore_ascii_case(REQUEST_ID) => true,
-        Some(b'x') if how.sender.is_trusted => is_one_of(&CONTINUED),
-        Some(b'x') => {
-            let start = name.get(..BY_PROXIES.len());
-            name.eq_ignore_ascii_case(b"X-Real-IP")
-                || start.is_some_and(|start| start.eq_ignore_ascii_case(BY_PROXIES))
+        Some(b'c' | b'e' | b'f' | b'h' | b'm' | b'p') => {
+            is_one_of(&WRITTEN) || !is_trusted && is_of_outer_request(name)
         }
+        Some(b'x') if how.request_id.is_some() && name.eq_ignore_ascii_case(REQUEST_ID) => true,
+        Some(b'x') if is_trusted => is_one_of(&CONTINUED),
+        Some(b'x') => is_one_of(&ADDRESSES) || is_of_outer_request(name),
         _ => false,
     }
 }

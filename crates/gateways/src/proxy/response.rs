@@ -266,7 +266,7 @@ struct Marked<'a> {
     imitates_framing: bool,
 }
 
-/// The lines of one field.
+/// The values of the lines of one field.
 #[derive(Debug, Default)]
 enum Lines<'a> {
     #[default]
@@ -309,15 +309,19 @@ impl<'a> Lines<'a> {
         all
     }
 
-    /// Adds a line. A line without a value says nothing.
+    /// Adds a line. A line without a value says nothing, and a line that repeats another one says nothing more.
     fn add(&mut self, value: &'a [u8]) {
         if value.is_empty() {
             return;
         }
-        *self = if matches!(self, Self::None) { Self::One(value) } else { Self::Several };
+        *self = match self {
+            Self::None => Self::One(value),
+            Self::One(before) if *before == value => return,
+            Self::One(_) | Self::Several => Self::Several,
+        };
     }
 
-    /// The value, if there is one line.
+    /// The value, if all lines have the same.
     const fn one(&self) -> Option<&'a [u8]> {
         match self {
             Self::One(value) => Some(value),
@@ -325,10 +329,10 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The value of a field on which it depends where the response comes from. There may be one.
+    /// The value of a field on which it depends where the response comes from. There may be one value.
     const fn single(&self) -> Result<Option<&'a [u8]>, Fault> {
         match self {
-            Self::Several => Err(Fault { reason: "a field twice that may be sent once" }),
+            Self::Several => Err(Fault { reason: "two values of a field that may have one" }),
             Self::None | Self::One(_) => Ok(self.one()),
         }
     }

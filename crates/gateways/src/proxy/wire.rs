@@ -273,8 +273,7 @@ impl Wire {
     pub(super) fn handle_eof(&mut self, leftover: usize) -> bool {
         match &mut self.protocol {
             Protocol::Http(http) => http.client.handle_eof(leftover) == client::Eof::BodyEnd,
-            // A response of FastCGI has a record for its end.
-            Protocol::Fastcgi(_) => false,
+            Protocol::Fastcgi(script) => script.handle_eof(),
         }
     }
 

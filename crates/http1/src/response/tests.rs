@@ -84,20 +84,26 @@ fn rfc9112_4_status_lines() {
         ("HTTP/1.1   200 OK", 200, Version::Http11),
         ("HTTP/1.1 200 O\x01\x7f K", 200, Version::Http11),
         ("HTTP/2.0 200 OK", 200, Version::Http11),
+        ("HTTP/2 200 OK", 200, Version::Http11),
+        ("HTTP/3 200", 200, Version::Http11),
         // RFC 9110 §15: not valid, and taken for a 5xx.
         ("HTTP/1.1 600 x", 600, Version::Http11),
         ("HTTP/1.1 999 x", 999, Version::Http11),
     ] {
-        let input = format!("{line}\r\n\r\n");
-        let response = accept(&input);
-        assert_eq!((response.status.code(), response.version), (code, version), "{line}");
+        for start in ["", "\r\n", "\n\r\n"] {
+            let input = format!("{start}{line}\r\n\r\n");
+            let response = accept(&input);
+            assert_eq!((response.status.code(), response.version), (code, version), "{input:?}");
+            assert!(start.is_empty() || !response.keep_alive, "{input:?}");
+            check_prefixes(input.as_bytes(), |prefix| parse(prefix, Method::Get, &Limits::DEFAULT))
+                .expect("the same verdict");
+        }
     }
     for input in [
-        "\r",
         " ",
         "x",
         "http/",
-        "HTTP/2 ",
+        "HTTP/2 x",
         "HTTP/2\r",
         "HTTP/a",
         "HTTP/1,",
@@ -107,9 +113,10 @@ fn rfc9112_4_status_lines() {
         "HTTP/10.1",
         "HTTP/1.10",
         "HTTP/1 200",
-        "HTTP/2 200",
         "ICY 200 OK",
-        "\r\nHTTP/1.1 200 OK\r\n",
+        "\rHTTP/1.1 200 OK\r\n",
+        "\r\n\rx",
+        "\r\n HTTP/1.1 200 OK\r\n",
         "HTTP/1.1  x",
         "HTTP/1.1 2a",
         "HTTP/1.1 2000",
@@ -313,6 +320,18 @@ const DISPUTED_LENGTHS: &[&str] = &[
 fn rfc9112_6_3_ambiguous_framing_is_refused() {
     for fields in DISPUTED_LENGTHS {
         refuse(&with("200 OK", fields));
+        // Responses that end with their heads.
+        for (method, line) in [
+            (Method::Head, "200 OK"),
+            (Method::Get, "204 "),
+            (Method::Get, "304 "),
+            (Method::Get, "100 "),
+        ] {
+            let input = with(line, fields);
+            let response = accept_for(&input, method);
+            assert_eq!(response.framing, Framing::None, "{input:?}");
+            assert!(!response.keep_alive, "{input:?}");
+        }
     }
     refuse("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 }
@@ -417,6 +436,7 @@ pub(crate) fn nearly_a_response() -> impl Strategy<Value = Vec<u8>> {
         b"HTTP/1.0 200 OK\r\n",
         b"HTTP/1.1 100 Continue\r\n\r\n",
         b"HTTP/1.1 204 \r\n",
+        b"\r\nHTTP/2 204\r\n",
         b"HTTP/1.1 304\r\n",
         b"HTTP/1.1 200 OK\n",
         b"X : y\n",

@@ -5,8 +5,9 @@ use core::time::Duration;
 
 use ring::Time;
 
-/// The bytes that must have become free: to give memory back takes about 0.1 ms for each MiB.
-const FREED_MIN: u64 = 8 * 1024 * 1024;
+/// The bytes that must have become free: to give memory back takes about 0.1 ms for each MiB. The allocator holds up to
+/// twice as many bytes as connections, and each worker may keep so many.
+const FREED_MIN: u64 = 2 * 1024 * 1024;
 /// The delay after a connection was closed, because others are often closed with it.
 const DELAY: Duration = Duration::from_secs(2);
 /// The comparisons after the last close. Upstreams and files of closed connections hold memory for a while longer.
@@ -71,9 +72,9 @@ mod tests {
             (100, 10, true),
             (100, 50, true),
             (100, 51, false),
-            (8, 0, true),
-            (8, 1, false),
-            (7, 0, false),
+            (2, 0, true),
+            (2, 1, false),
+            (1, 0, false),
         ] {
             let mut trim = Trim::default();
             trim.handle_close(peak * MIB, at(0));

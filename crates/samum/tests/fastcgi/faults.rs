@@ -376,6 +376,7 @@ fn a_response_that_is_cut_is_not_made_to_look_whole() {
             Act::Close([begun.clone(), b"garbage!".to_vec()].concat()),
             Act::Wait(begun),
             Act::Close(of_ten.clone()),
+            Act::Close([of_ten.clone(), record(6, b"")].concat()),
             Act::Close([of_ten, end(0)].concat()),
         ] {
             let tree = scripts();
@@ -384,6 +385,24 @@ fn a_response_that_is_cut_is_not_made_to_look_whole() {
             let mut client = stage.connect();
             client.send(request("GET /")).unwrap();
             client.response().expect_err(&format!("{act:?}"));
+        }
+    });
+}
+
+/// As with nginx: the record that ends the output is the end of the content.
+#[test]
+fn a_response_whose_output_has_ended_is_whole() {
+    on_both_drivers(|driver| {
+        let whole = [output("Content-Type: a/b\r\n\r\nhello"), record(6, b"")].concat();
+        for act in [
+            Act::Close(whole.clone()),
+            Act::Close([record(7, b""), record(7, b"late"), whole.clone(), end(0)].concat()),
+            Act::Close([&whole[..], &record(7, b""), &record(7, b"late")].concat()),
+        ] {
+            let tree = scripts();
+            let _seen = application(&tree.path().join("php.sock"), vec![act.clone()]);
+            let stage = serve(driver, &tree);
+            assert_eq!(text(&stage.ask("GET /")), "hello", "{act:?}");
         }
     });
 }

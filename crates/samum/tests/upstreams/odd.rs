@@ -48,6 +48,9 @@ const OTHERS: &[(&str, &str, u16, &str)] = &[
     ("GET", "HTTP/1.1 304 \r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 304, ""),
     ("HEAD", "HTTP/1.1 200 \r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 200, ""),
     ("HEAD", "HTTP/1.1 200 \r\nTransfer-Encoding: gzip\r\n\r\n", 200, ""),
+    ("HEAD", "HTTP/1.1 200 \r\nContent-Length : 5\r\n\r\n", 200, ""),
+    ("DELETE", "HTTP/1.1 204 \r\nContent-Length : 0\r\n\r\n", 204, ""),
+    ("GET", "HTTP/1.1 304 \r\nTransfer-Encoding:\r\n chunked\r\n\r\n", 304, ""),
     (
         "GET",
         "HTTP/1.1 100 \r\nContent-Length: 5\r\n\r\nHTTP/1.1 200 \r\nContent-Length: 2\r\n\r\nhi",
@@ -56,6 +59,8 @@ const OTHERS: &[(&str, &str, u16, &str)] = &[
     ),
     // Start lines.
     ("GET", "HTTP/1.1  200 OK\r\nX : y\r\nContent-Length: 2\r\n\r\nhi", 200, CONTENT),
+    ("GET", "HTTP/2 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, CONTENT),
+    ("GET", "\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 200, CONTENT),
     ("GET", "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 502, ""),
     ("GET", "http/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", 502, ""),
     ("GET", "HTTP/1.1 101 \r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", 502, ""),

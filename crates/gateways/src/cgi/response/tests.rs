@@ -52,6 +52,7 @@ fn rfc3875_6_3_3_status() {
         ("Status: 204 No Content", 204),
         ("Status: HTTP/1.1 404 Not Found", 404),
         ("Status: HTTP/1.0  404", 404),
+        ("Status: HTTP/2 404 Not Found", 404),
         ("Status:", 200),
         ("Status : 404", 404),
         ("Status: 404\nStatus: 404 Not Found", 404),
@@ -72,6 +73,8 @@ fn rfc3875_6_3_3_status() {
         "Status: +20",
         "Status: HTTP/1.1",
         "Status: HTTP/x 200",
+        "Status: HTTP/1 200",
+        "Status: HTTP/2. 200",
         "Status: HTTP/1.1 20",
     ] {
         assert_eq!(status(line), Err("a Status that is no status"), "{line}");
@@ -102,6 +105,9 @@ fn rfc3875_6_2_3_and_4_any_other_location_is_for_the_client() {
         // §6.2.2: a local path has no fragment.
         ("Location: /a?b#c\n\n", 302, "/a?b#c", false),
         ("Location: /#c\nContent-Type: a/b\n\ntext", 302, "/#c", true),
+        // A local redirect would lose the cookie.
+        ("Location: /a\nset-cookie: b=c\n\n", 302, "/a", false),
+        ("Set-Cookie: b=c\nStatus: 200\nLocation: /a\nContent-Type: a/b\n\n", 302, "/a", true),
         ("Status: 301 Moved\nLocation: /b\n\n", 301, "/b", false),
         ("Status: 303\nLocation: https://a/\nContent-Type: a/b\n\ntext", 303, "https://a/", true),
         ("Status: 201\nLocation: /new\nContent-Type: a/b\n\n", 201, "/new", true),

@@ -358,6 +358,11 @@ fn what_others_say_of_the_scheme_does_not_reach_the_application() {
         "X-Url-Scheme: https",
         "X-Scheme: https",
         "Front-End-Https: on",
+        "CloudFront-Forwarded-Proto: https",
+        "CF-Visitor: {\"scheme\":\"https\"}",
+        "X-ARR-SSL: 2048|256|C=US",
+        "X-Proto: SSL",
+        "HTTPS: 1",
     ];
     let plain = environment("GET / HTTP/1.1\nHost: a\nX-A: 1", &circumstances(), SCRIPT);
     let request = format!("GET / HTTP/1.1\nHost: a\n{}\nX-A: 1", fields.join("\n"));

@@ -181,6 +181,13 @@ fn fields_of_one_connection_end_here() {
         // Two readers could take these for others.
         ("Proxy: http://evil\r\nX_Real_IP: 1\r\nX.Y: 1\r\n", &[]),
         ("X-Real-IP: 1\r\nX-Forwarded-Port: 1\r\nx-forwarded-prefix: /\r\n", &[]),
+        // Applications take these for the scheme of a trusted proxy's client.
+        ("Front-End-Https: on\r\nX-Url-Scheme: https\r\nX-Scheme: https\r\nHTTPS: 1\r\n", &[]),
+        (
+            "CloudFront-Forwarded-Proto: https\r\nCF-Visitor: {}\r\nX-ARR-SSL: a\r\nX-Proto: SSL\r\n",
+            &[],
+        ),
+        ("CF-Ray: 1\r\nX-Schemes: a\r\n", &["CF-Ray: 1", "X-Schemes: a"]),
     ] {
         let found = lines(&format!("GET / HTTP/1.1\r\nHost: h\r\n{received}"));
         assert_eq!(found[..2], ["GET / HTTP/1.1", "Host: h"], "{received:?}");

@@ -79,7 +79,8 @@ fn rfc9110_6_6_1_the_date_is_that_of_the_server() {
         ("Date: Sunday, 06-Nov-94 08:49:37 GMT\r\n", "Sun, 06 Nov 1994 08:49:37 GMT"),
         ("", EPOCH),
         ("Date: yesterday\r\n", EPOCH),
-        (&DATE.repeat(2), EPOCH),
+        (&DATE.repeat(2), "Sun, 06 Nov 1994 08:49:37 GMT"),
+        (&format!("{DATE}Date: Sun, 06 Nov 1994 08:49:38 GMT\r\n"), EPOCH),
     ] {
         let head = passed(&format!("HTTP/1.1 200 \r\n{received}Content-Length: 0\r\n\r\n"));
         let date = head.lines().nth(1).expect("a date");
@@ -149,7 +150,8 @@ fn contradictions_are_faults() {
         // RFC 9110 §7.8
         "101 \r\nUpgrade: websocket\r\nConnection: upgrade\r\n",
         // Nothing that a client may ask for is elsewhere.
-        "200 \r\nX-Accel-Redirect: /a\r\nX-Accel-Redirect: /a\r\n",
+        "200 \r\nX-Accel-Redirect: /a\r\nX-Accel-Redirect: /b\r\n",
+        "200 \r\nX-Sendfile: /a\r\nX-Sendfile: /b\r\n",
         "200 \r\nX-Accel-Redirect: a\r\n",
         "200 \r\nX-Accel-Redirect: @name\r\n",
         "200 \r\nX-Sendfile: a\r\n",
@@ -175,6 +177,10 @@ fn rfc9110_7_8_only_a_protocol_that_was_asked_for_is_switched_to() {
     };
     let head = written(&passed);
     assert!(head.ends_with("\r\nSec-WebSocket-Accept: x\r\nUpgrade: websocket\r\n\r\n"), "{head}");
+    assert!(matches!(
+        switched("Upgrade: websocket\r\nUpgrade: websocket\r\n"),
+        Ok(Meaning::Tunnel(_))
+    ));
     for lines in ["", "Upgrade:\r\n", "Upgrade: b\r\n", "Upgrade: a/1\r\nUpgrade: websocket\r\n"] {
         assert!(switched(lines).is_err(), "{lines:?}");
     }
@@ -243,6 +249,8 @@ fn a_file_can_take_the_place_of_a_response() {
         ("x-sendfile: /srv/private/a b", Target::File(b"/srv/private/a b".into())),
         ("X-Sendfile: /srv/a\r\nX-Accel-Redirect: /a\r\nX-Sendfile: b", Target::Path(b"/a".into())),
         ("X-Accel-Redirect:\r\nX-Sendfile: /srv/a\r\nX-Sendfile:", Target::File(b"/srv/a".into())),
+        ("X-Accel-Redirect: /a\r\nX-Accel-Redirect: /a", Target::Path(b"/a".into())),
+        ("X-Sendfile: /srv/a\r\nx-sendfile: /srv/a", Target::File(b"/srv/a".into())),
     ] {
         let received = received.replace("LOCATION", &format!("{field}\r\n\r\n"));
         let meaning = meaning(http::Method::Get, &received, &PLAIN);
