@@ -30,6 +30,12 @@ pub(crate) const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
 /// A time in which whatever should happen at once happens even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
+/// Debian's Python, or the reason why a test that needs it is skipped.
+pub(crate) fn python() -> Result<&'static str, String> {
+    const PYTHON: &str = "/usr/bin/python3";
+    Path::new(PYTHON).exists().then_some(PYTHON).ok_or_else(|| format!("{PYTHON} is missing"))
+}
+
 /// Runs a test on both drivers, which behave the same.
 pub(crate) fn on_both_drivers(test: impl Fn(&'static str)) {
     for driver in ["uring", "epoll"] {

@@ -13,7 +13,7 @@ use testkit::{Content, Server, Tree, or_skip, skip};
 use super::{Certified, connect};
 use crate::common::browser::Browser;
 use crate::common::{
-    SOON, on_both_drivers, on_both_drivers_at_once, serve_config, tcp_address, wait_until,
+    SOON, on_both_drivers, on_both_drivers_at_once, python, serve_config, tcp_address, wait_until,
 };
 use crate::tunnels::{Echo, PYTHON};
 
@@ -87,7 +87,8 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 fn accept_of(key: &str) -> String {
     let script = "import sys, hashlib, base64; print(base64.b64encode(hashlib.sha1(\
                   (sys.argv[1] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode())";
-    let output = std::process::Command::new("python3").args(["-c", script, key]).output();
+    let output =
+        std::process::Command::new(python().expect("Python")).args(["-c", script, key]).output();
     let accept = String::from_utf8(output.expect("Python runs").stdout).expect("text");
     accept.trim().to_owned()
 }
@@ -179,6 +180,7 @@ fn tunnels_are_offered_only_where_a_route_can_take_them() {
 
 #[test]
 fn rfc8441_5_bytes_pass_both_ways_to_a_server_of_http1() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let (tree, origin) = (tree(), Origin::new());
         let server = stage(driver, &tree, &origin);
@@ -312,6 +314,7 @@ fn what_is_no_websocket_is_no_tunnel() {
 
 #[test]
 fn a_tunnel_that_breaks_resets_its_stream_alone() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let (tree, origin) = (tree(), Origin::new());
         let server = stage(driver, &tree, &origin);
@@ -336,6 +339,7 @@ fn a_tunnel_that_breaks_resets_its_stream_alone() {
 /// Tunnels may be silent, but are not without end: the limits are those of HTTP/1.1.
 #[test]
 fn tunnels_have_deadlines_and_limits() {
+    or_skip!(python());
     on_both_drivers_at_once(|driver| {
         let (tree, origin) = (tree(), Origin::new());
         let times = "timeout-send = 1\ntimeout-header = 1\ntimeout-idle = 1\nrate-min = 1000\n";
@@ -374,6 +378,7 @@ fn tunnels_have_deadlines_and_limits() {
 /// Many tunnels are no way around the streams of gateways, and hold up no other request.
 #[test]
 fn more_tunnels_than_the_limit_are_refused() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let (tree, origin) = (tree(), Origin::new());
         let server = stage(driver, &tree, &origin);
@@ -392,6 +397,7 @@ fn more_tunnels_than_the_limit_are_refused() {
 /// At a shutdown tunnels are announced to end, and are cut when its time is over.
 #[test]
 fn a_shutdown_ends_tunnels_as_those_of_http1() {
+    or_skip!(python());
     on_both_drivers_at_once(|driver| {
         let (tree, origin) = (tree(), Origin::new());
         let config = config(driver, &tree, origin.port()).replacen(

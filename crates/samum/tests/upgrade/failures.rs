@@ -52,7 +52,16 @@ fn a_new_process_that_fails_changes_nothing() {
             (&|path| script(path, "#!/bin/sh\nkill -SEGV $$\n"), "has ended before it was ready"),
             (&|path| script(path, LIAR), "has ended right after it said that it is ready"),
         ];
-        for (make, why) in failures {
+        let count = match python() {
+            Ok(_) => failures.len(),
+            Err(why) => {
+                testkit::announce_skip(format_args!(
+                    "a process that ends after it was ready: {why}"
+                ));
+                failures.len() - 1
+            }
+        };
+        for &(make, why) in &failures[..count] {
             family.replace_program(make);
             let error = family.refused();
             assert!(error.contains(why), "{why}: {error}");

@@ -98,7 +98,7 @@ fn free_port() -> u16 {
 fn activate(tree: &Tree, port: u16, path: &Path) -> Command {
     let program = tree.path().join("program");
     symlink(SAMUM, &program).unwrap();
-    let mut command = Command::new("/usr/bin/python3");
+    let mut command = Command::new(python().expect("Python"));
     command.args(["-c", ACTIVATE]).arg(path).arg(port.to_string()).arg(program);
     command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
     command
@@ -106,6 +106,7 @@ fn activate(tree: &Tree, port: u16, path: &Path) -> Command {
 
 #[test]
 fn its_sockets_are_those_of_the_listeners_with_their_addresses() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let tree = tree();
         let (port, path) = (free_port(), tree.path().join("local.sock"));
@@ -132,6 +133,7 @@ fn its_sockets_are_those_of_the_listeners_with_their_addresses() {
 
 #[test]
 fn a_listener_can_name_its_socket() {
+    or_skip!(python());
     let tree = tree();
     let (port, path) = (free_port(), tree.path().join("local.sock"));
     let sites =
@@ -157,6 +159,7 @@ fn a_listener_can_name_its_socket() {
 
 #[test]
 fn sockets_for_other_addresses_than_the_configuration_has_are_an_error_that_names_both() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let port = free_port();
         // The second cannot be bound in addition to the socket that was handed over, but no other server is to blame.
@@ -229,7 +232,7 @@ impl Store {
     fn pass(&self, tree: &Tree) -> Command {
         let numbers: Vec<_> = self.0.iter().map(|(_, fd)| fd.as_raw_fd().to_string()).collect();
         let names: Vec<_> = self.0.iter().map(|(name, _)| &name[..]).collect();
-        let mut command = Command::new("/usr/bin/python3");
+        let mut command = Command::new(python().expect("Python"));
         command.args(["-c", PASS, &numbers.join(",")]).arg(tree.path().join("program"));
         command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
         command.env("LISTEN_FDNAMES", names.join(":"));
@@ -255,6 +258,7 @@ fn receive_with_sockets(manager: &UnixDatagram) -> (String, Vec<OwnedFd>) {
 
 #[test]
 fn it_keeps_the_listening_sockets_over_a_crash_and_a_restart() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let tree = tree();
         let manager = Manager::new(&tree);
@@ -335,6 +339,7 @@ fn it_keeps_the_listening_sockets_over_a_crash_and_a_restart() {
 
 #[test]
 fn it_keeps_a_unix_socket_as_long_as_its_file_is_at_the_path() {
+    or_skip!(python());
     on_both_drivers(|driver| {
         let tree = tree();
         let manager = Manager::new(&tree);

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use testkit::{Address, Client, Content, Server, Tree, or_skip, request};
 
 use crate::common::{
-    SAMUM, SOON, ask_on, on_both_drivers, on_both_drivers_at_once, text, wait_until,
+    SAMUM, SOON, ask_on, on_both_drivers, on_both_drivers_at_once, python, text, wait_until,
 };
 
 /// The bytes of a download that takes a while: more than the buffers of both sides.

@@ -155,7 +155,7 @@ fn odd_authority(
 ) -> String {
     let authority = Authority::new();
     tree.write("ca.pem", authority.pem().as_bytes());
-    let issued = authority.issue(&["localhost"]);
+    let issued = authority.issue(&["127.0.0.1"]);
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
@@ -168,7 +168,7 @@ fn odd_authority(
             act(StreamOwned::new(connection, socket));
         }
     });
-    format!("directory = \"https://localhost:{port}/dir\"\nca = \"ca.pem\"\nagree-terms = true\n")
+    format!("directory = \"https://127.0.0.1:{port}/dir\"\nca = \"ca.pem\"\nagree-terms = true\n")
 }
 
 #[test]
