@@ -64,11 +64,13 @@ pub(crate) fn defer(socket: c_int, file: c_int, want: Want, is_first: bool) -> O
         return Outcome::Left(Reason::UnseenLoop);
     }
     fuse::point("state");
+    // Asked under the lock, because a reader may have ended the wait since.
+    let begins = state.table.flags(socket) & DEFERRED == 0;
     let verdict = state.defer(socket, want, sys::now_us(), || sys::duplicate_if_room(file));
     let outcome = match verdict {
         Verdict::Deferred(changes) => {
             apply(socket, changes);
-            if !was_deferred {
+            if begins {
                 stats::DEFERRED.add(1);
             }
             Outcome::Deferred

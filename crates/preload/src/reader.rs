@@ -4,8 +4,8 @@
 //! that continue a file, and these jobs take turns. First reads of files do not wait for them. On a disk with a
 //! rate limit in time slices, jobs that continue a file pause, in each process for itself.
 //!
-//! A reader opens the file once more, because the kernel's readahead follows one reader of an open file, and the
-//! program would be a second. A reader brings pages into memory by `sendfile(2)` to `/dev/null`, which copies nothing:
+//! A reader and the program use the same open file, so the kernel's readahead is that of one reader that goes on, and
+//! its folios grow. A reader brings pages into memory by `sendfile(2)` to `/dev/null`, which copies nothing:
 //! a copy would also be the first access of the processor to the pages, which costs more than the copy. Without the
 //! kernel's readahead a reader first asks for the whole chunk (`POSIX_FADV_WILLNEED`), because `sendfile` reads 64 KiB at
 //! a time. The pace is learned from reads that slept (`ru_nvcsw`).
@@ -31,7 +31,7 @@ use crate::epoll;
 use crate::lock::Guard;
 use crate::process::{self, STATE};
 use crate::residency::{BLOCK, forget_read, note_read};
-use crate::state::{Chunk, Files, LockedState, PAGE, READERS_MAX, RESUMED_MAX};
+use crate::state::{Chunk, LockedState, PAGE, READERS_MAX, RESUMED_MAX};
 use crate::sys::{self, Errno, Readahead};
 use crate::trails::Discard;
 use crate::{fuse, stats, trails};
@@ -168,25 +168,13 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
         if advised.is_some() && state.gives_way(job) {
             return state;
         }
-        let mut chunk = state.begin_chunk(job, sys::now_us());
+        let chunk = state.begin_chunk(job, sys::now_us());
         let file = chunk.file;
         let usual = state.readahead(file.dev);
         let readahead = if chunk.stays { usual } else { Readahead::Off };
-        let is_new = chunk.files.own.is_none() && advised.is_none();
-        state.in_transit += usize::from(is_new);
         drop(state);
-        if is_new {
-            chunk.files = open(chunk.files);
-            state = STATE.lock_in_reader();
-            state.opened(job, chunk.files.own);
-            state.in_transit -= 1;
-            drop(state);
-        }
         if advised.replace(readahead) != Some(readahead) {
-            // The advice goes to the program's open file, too: readahead that its own sendfile starts might
-            // wait in the disk's queue.
-            let Files { shared, own } = chunk.files;
-            shared.into_iter().chain(own).for_each(|fd| sys::advise(fd, readahead));
+            chunk.fd.into_iter().for_each(|fd| sys::advise(fd, readahead));
         }
         if !chunk.stays {
             note_absent(job, &chunk);
@@ -238,16 +226,9 @@ pub(crate) fn write_counts() {
     }
 }
 
-/// Opens a job's file for the job alone. The kernel's readahead follows one reader of an open file; the
-/// program, which sends the bytes a moment later, would be a second one.
-fn open(files: Files) -> Files {
-    let own = files.shared.and_then(sys::reopen_if_room);
-    Files { own, ..files }
-}
-
 /// Reads a chunk into memory. Returns fewer bytes than asked for at the end of the file, or with an error.
 fn read_chunk(chunk: &Chunk, readahead: Readahead) -> (u64, Option<Errno>) {
-    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return (0, None) };
+    let Some(fd) = chunk.fd else { return (0, None) };
     let mut count = 0;
     if let Some(sink) = chunk.sink {
         if readahead == Readahead::Off {
@@ -289,7 +270,7 @@ fn parts(chunk: &Chunk) -> impl Iterator<Item = Range<u64>> + use<> {
 ///
 /// This comes before the read, because the program may send pages as soon as they arrive.
 fn note_absent(job: usize, chunk: &Chunk) {
-    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return };
+    let Some(fd) = chunk.fd else { return };
     let is_absent =
         |part: &Range<u64>| sys::cached_pages(fd, part.start, part.end - part.start) == Some(0);
     match sys::cached_pages(fd, chunk.offset, chunk.len) {
@@ -308,7 +289,7 @@ fn note_absent(job: usize, chunk: &Chunk) {
 }
 
 fn note_parts(job: usize, chunk: &Chunk, parts: impl Iterator<Item = Range<u64>>) {
-    let Some(fd) = chunk.files.own.or(chunk.files.shared) else { return };
+    let Some(fd) = chunk.fd else { return };
     let mut state = STATE.lock_in_reader();
     for part in parts {
         // If the program has closed the descriptor, its number may be another file's.
@@ -402,11 +383,11 @@ fn resume(mut state: Locked, job: usize) -> Locked {
 /// Ends a job: resumes the sockets that are left, and closes its file.
 fn end(state: Locked, job: usize) -> Locked {
     let mut state = resume(state, job);
-    let files = state.free(job);
+    let fd = state.free(job);
     state.in_transit += 1;
     drop(state);
     // To close the last reference to a removed file makes the kernel free it on the disk.
-    files.all().for_each(sys::close);
+    fd.into_iter().for_each(sys::close);
     let mut state = STATE.lock_in_reader();
     state.in_transit -= 1;
     state

@@ -95,28 +95,13 @@ enum Phase {
     Ended,
 }
 
-/// The descriptors of a job's file, which are closed when the job ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Files {
-    /// A duplicate of the program's descriptor; none if the program has closed the duplicate.
-    pub(crate) shared: Option<c_int>,
-    /// The same file, opened for the job alone, if that was possible.
-    pub(crate) own: Option<c_int>,
-}
-
-impl Files {
-    const NONE: Self = Self { shared: None, own: None };
-
-    pub(crate) fn all(self) -> impl Iterator<Item = c_int> {
-        [self.shared, self.own].into_iter().flatten()
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Job {
     phase: Phase,
     file: FileId,
-    files: Files,
+    /// A duplicate of the program's descriptor, which is closed when the job ends; none if the program has closed the
+    /// duplicate.
+    fd: Option<c_int>,
     /// The next byte to read.
     at: u64,
     /// On a fast disk, other jobs may have the reader once this position is reached.
@@ -139,7 +124,7 @@ impl Job {
     const FREE: Self = Self {
         phase: Phase::Free,
         file: FileId { dev: 0, ino: 0 },
-        files: Files::NONE,
+        fd: None,
         at: 0,
         yield_at: 0,
         end: 0,
@@ -185,7 +170,8 @@ impl Job {
 /// One step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    pub(crate) files: Files,
+    /// Its file; none if the program has closed the descriptor.
+    pub(crate) fd: Option<c_int>,
     /// The descriptor of `/dev/null`, if there is one.
     pub(crate) sink: Option<c_int>,
     pub(crate) file: FileId,
@@ -255,9 +241,9 @@ pub(crate) struct LockedState {
     pub(crate) sink: Option<c_int>,
     /// The program has called `chroot(2)`: a forked child could not open `/dev/null`, so it keeps the descriptor.
     pub(crate) keeps_sink: bool,
-    /// The files that the program has locked. There is room to park all descriptors of all jobs, of which
-    /// each has two and parks them once: no job begins at a locked file.
-    pub(crate) locked: Locked<{ 2 * JOBS_MAX }>,
+    /// The files that the program has locked. There is room to park the descriptors of all jobs, of which
+    /// each has one: no job begins at a locked file.
+    pub(crate) locked: Locked<JOBS_MAX>,
     /// The pages that leave the page cache once they were sent.
     pub(crate) trails: Trails,
     /// The largest window, if the user has set one.
@@ -426,15 +412,14 @@ impl LockedState {
             let first_end = if begins { end_of_block(want.offset) } else { 0 };
             let end = want.offset;
             let (file, at, ticket) = (want.file, want.offset / PAGE * PAGE, self.tickets);
-            let (phase, files) = (Phase::Pending, Files { shared: Some(fd), ..Files::NONE });
-            let waiters = Link::NONE;
+            let (phase, waiters) = (Phase::Pending, Link::NONE);
             self.table.set_flags(fd, OURS);
             let yield_at = at.saturating_add(WINDOW_FAST_MAX);
             let (begins_absent, stays) = (want.is_absent, want.stays);
             self.jobs[free] = Job {
                 phase,
                 file,
-                files,
+                fd: Some(fd),
                 at,
                 yield_at,
                 end,
@@ -648,7 +633,7 @@ impl LockedState {
     /// says. A call of [`note_pace`](Self::note_pace) follows.
     pub(crate) fn begin_chunk(&mut self, index: usize, now_us: u64) -> Chunk {
         let job = self.jobs[index];
-        let Job { file, files, at, end, first_end, begins_absent, stays, .. } = job;
+        let Job { file, fd, at, end, first_end, begins_absent, stays, .. } = job;
         self.jobs[index].begins_absent = false;
         self.note_time(now_us);
         let now = Duration::from_micros(now_us);
@@ -664,7 +649,7 @@ impl LockedState {
             spacing.begin(len, now);
         }
         let sink = self.sink;
-        Chunk { files, sink, file, offset: at, len, began_us: now_us, begins_absent, stays }
+        Chunk { fd, sink, file, offset: at, len, began_us: now_us, begins_absent, stays }
     }
 
     /// Notes that the read of a chunk has ended. `slept`: it had to wait for the disk.
@@ -759,12 +744,6 @@ impl LockedState {
         self.jobs[..self.jobs_used].iter().any(|job| job.phase == Phase::Reading && !job.stays)
     }
 
-    /// Notes the descriptor that a reader has opened for its job.
-    pub(crate) fn opened(&mut self, index: usize, own: Option<c_int>) {
-        self.jobs[index].files.own = own;
-        own.into_iter().for_each(|fd| self.table.set_flags(fd, OURS));
-    }
-
     /// Notes the share of memory and the descriptor of `/dev/null` before the first reader. Returns the
     /// descriptor if there is one already.
     #[must_use]
@@ -791,13 +770,10 @@ impl LockedState {
         self.trails.surrender(fd);
         self.sink = self.sink.filter(|&sink| sink != fd);
         for job in &mut self.jobs[..self.jobs_used] {
-            let Files { shared, own } = &mut job.files;
-            for place in [shared, own] {
-                if *place == Some(fd) {
-                    *place = None;
-                    if job.phase == Phase::Reading {
-                        job.phase = Phase::Ended;
-                    }
+            if job.fd == Some(fd) {
+                job.fd = None;
+                if job.phase == Phase::Reading {
+                    job.phase = Phase::Ended;
                 }
             }
         }
@@ -870,23 +846,19 @@ impl LockedState {
         self.jobs[index].phase == Phase::Ended
     }
 
-    /// Removes a job that has ended and for which no socket waits; returns the descriptors to close.
-    pub(crate) fn free(&mut self, index: usize) -> Files {
-        let Job { file, files, .. } = core::mem::replace(&mut self.jobs[index], Job::FREE);
+    /// Removes a job that has ended and for which no socket waits; returns the descriptor to close.
+    pub(crate) fn free(&mut self, index: usize) -> Option<c_int> {
+        let Job { file, fd, .. } = core::mem::replace(&mut self.jobs[index], Job::FREE);
         // If another disk took the entry meanwhile, this reader is not in its count.
         let disk = self.disk(file.dev);
         disk.readers = disk.readers.saturating_sub(1);
-        let locked = self.locked.is_locked(file);
-        let [shared, own] = [files.shared, files.own].map(|fd| {
-            let fd = fd.filter(|&fd| !(locked && self.locked.park(fd, file)))?;
-            self.table.set_flags(fd, 0);
-            Some(fd)
-        });
-        let files = Files { shared, own };
+        let is_locked = self.locked.is_locked(file);
+        let fd = fd.filter(|&fd| !(is_locked && self.locked.park(fd, file)));
+        fd.into_iter().for_each(|fd| self.table.set_flags(fd, 0));
         while self.jobs_used > 0 && self.jobs[self.jobs_used - 1].phase == Phase::Free {
             self.jobs_used -= 1;
         }
-        files
+        fd
     }
 
     /// Ends all waits and all jobs, because the library is off. The state may be wrong, so no list is followed.
@@ -933,11 +905,9 @@ impl LockedState {
                 self.table.set_flags(socket, self.table.flags(socket) & !DEFERRED);
             }
             let job = core::mem::replace(&mut self.jobs[index], Job::FREE);
-            if job.phase != Phase::Free {
-                for fd in job.files.all() {
-                    self.table.set_flags(fd, 0);
-                    close(fd);
-                }
+            if let Some(fd) = job.fd {
+                self.table.set_flags(fd, 0);
+                close(fd);
             }
         }
         self.jobs_used = 0;

@@ -168,32 +168,6 @@ fn if_room(new: Result<c_int, Errno>) -> Option<c_int> {
     None
 }
 
-/// Opens the file of a descriptor once more, for reading, with an offset and a readahead of its own. `None` if
-/// there is no room, the file may not be opened, or `/proc` is not mounted.
-pub(crate) fn reopen_if_room(fd: c_int) -> Option<c_int> {
-    if_room(reopen(fd))
-}
-
-fn reopen(fd: c_int) -> Result<c_int, Errno> {
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 10];
-    let (mut first, mut rest) = (digits.len(), fd.unsigned_abs());
-    loop {
-        first -= 1;
-        digits[first] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    let digits = &digits[first..];
-    path[PROC_FD_LEN..PROC_FD_LEN + digits.len()].copy_from_slice(digits);
-    let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::EINVAL)?;
-    open(path, libc::O_RDONLY)
-}
-
-const PROC_FD_LEN: usize = "/proc/self/fd/".len();
-
 /// Opens `/dev/null` for writing, if there is room.
 pub(crate) fn open_null_if_room() -> Option<c_int> {
     if_room(open_null())

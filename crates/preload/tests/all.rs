@@ -5,3 +5,4 @@ mod common;
 mod loops;
 mod odd_programs;
 mod servers;
+mod soak;

@@ -89,7 +89,11 @@ impl Running {
         client
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 

@@ -258,7 +258,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     report what is cached (FUSE, NFS), sockets and epoll instances duplicated by dup(2), in a child of \
     fork(2) sockets that its parent watches with epoll, and a poll(2) or select(2) of more than 1,024 \
     sockets. samum refuses programs that are statically linked (most Go programs), use musl, are built for another \
-    machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities).\n\n\
+    machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities), and scripts of such programs.\n\n\
     Do not preload a program that waits for some sockets with epoll, poll or select and for others in a \
     way that the library does not see (io_uring, direct system calls): it may wait for the others for \
     ever. Nor one that keeps an epoll instance over exec(2) while it sends: the new program may not be told that a \

@@ -171,8 +171,16 @@ fn is_program(found: &fs::Metadata) -> bool {
     found.is_file() && found.mode() & 0o111 != 0
 }
 
-/// Checks that the dynamic loader will use `LD_PRELOAD`.
+/// Checks that the dynamic loader will use `LD_PRELOAD`: that of a program, or of the program that runs a script.
 fn check(path: &Path) -> Result<(), String> {
+    check_at_depth(path, 0)
+}
+
+/// The kernel starts a script whose interpreter is a script, and so on to this depth (fs/exec.c `exec_binprm`).
+const SCRIPTS_MAX: usize = 5;
+
+/// `depth`: the scripts in front of this file.
+fn check_at_depth(path: &Path, depth: usize) -> Result<(), String> {
     let read = |error: io::Error| error.to_string();
     let file = File::open(path);
     // A user may be allowed to run the file and not to read it. Then the loader reports the error.
@@ -190,7 +198,13 @@ fn check(path: &Path) -> Result<(), String> {
         return Err("it has file capabilities, so the loader ignores LD_PRELOAD".into());
     }
     match kind(&mut file).map_err(read)? {
-        Kind::Dynamic | Kind::Script => Ok(()),
+        Kind::Dynamic => Ok(()),
+        Kind::Script => match interpreter(&mut file).map_err(read)? {
+            Some(runs) if depth < SCRIPTS_MAX => check_at_depth(&runs, depth + 1)
+                .map_err(|why| format!("its interpreter {}: {why}", runs.display())),
+            // The system reports what it cannot start, and a shell runs a text without an interpreter.
+            _ => Ok(()),
+        },
         Kind::Musl => {
             Err("it uses musl, and the library needs glibc (use a build for glibc)".into())
         }
@@ -268,6 +282,20 @@ fn kind(file: &mut (impl io::Read + io::Seek)) -> io::Result<Kind> {
     Ok(Kind::Static)
 }
 
+/// The program that runs a script: the first word after `#!` (execve(2)). None without such a line.
+fn interpreter(file: &mut (impl io::Read + io::Seek)) -> io::Result<Option<PathBuf>> {
+    let mut head = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(SCRIPT_LINE_BYTES_MAX).read_to_end(&mut head)?;
+    let line = head.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+    let mut words = line.unwrap_or_default().split(|byte| matches!(byte, b' ' | b'\t'));
+    let first = words.find(|word| !word.is_empty());
+    Ok(first.map(|word| PathBuf::from(OsStr::from_bytes(word))))
+}
+
+/// The bytes of a script at which the kernel looks (`BINPRM_BUF_SIZE`).
+const SCRIPT_LINE_BYTES_MAX: u64 = 256;
+
 /// A part of the name of musl's loader: `/lib/ld-musl-x86_64.so.1`.
 const MUSL: &[u8] = b"/ld-musl-";
 /// The longest name of a loader that is read: the longest path.
@@ -321,6 +349,22 @@ mod tests {
         }
         let cut = elf(2, ours, &[1])[..70].to_vec();
         assert!(kind(&mut Cursor::new(&cut[..66])).is_err());
+    }
+
+    #[test]
+    fn the_interpreter_of_a_script_is_its_first_word() {
+        for (text, expected) in [
+            ("#!/bin/sh\necho", Some("/bin/sh")),
+            ("#! \t/usr/bin/env  python3\n", Some("/usr/bin/env")),
+            ("#!/bin/sh", Some("/bin/sh")),
+            ("#!\n/bin/sh\n", None),
+            ("#!", None),
+            ("echo\n#!/bin/sh", None),
+            ("", None),
+        ] {
+            let found = interpreter(&mut Cursor::new(text)).unwrap();
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{text:?}");
+        }
     }
 
     #[test]

@@ -232,6 +232,42 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_the_reason() {
 }
 
 #[test]
+fn a_program_for_musl_and_its_scripts_are_refused_before_they_start() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if Command::new("musl-gcc").arg("--version").output().is_err() {
+        testkit::skip!("no compiler for musl (musl-gcc)");
+    }
+    let tree = Tree::new()
+        .file("lib.so", "")
+        .file("main.c", "#include <stdio.h>\nint main(void) { return puts(\"it runs\") < 0; }\n");
+    let path = |name: &str| text(&tree.path().join(name)).to_owned();
+    for (name, way) in [("musl", "-no-pie"), ("static", "-static")] {
+        let mut compiler = Command::new("musl-gcc");
+        compiler.args([way, "-o", &path(name), &path("main.c")]);
+        assert!(compiler.status().unwrap().success(), "{way}");
+    }
+    for (script, interpreter) in
+        [("of-musl", "musl"), ("of-static", "static"), ("nested", "of-musl")]
+    {
+        std::fs::write(path(script), format!("#! {} -x\n", path(interpreter))).unwrap();
+        std::fs::set_permissions(path(script), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (command, advice) in [
+        ("musl", "it uses musl, and the library needs glibc"),
+        ("static", "it is statically linked"),
+        ("of-musl", "/musl: it uses musl"),
+        ("of-static", "/static: it is statically linked"),
+        ("nested", "/musl: it uses musl"),
+    ] {
+        let mut samum = Command::new(SAMUM);
+        samum.args(["preload", "--", &path(command)]).env("SAMUM_PRELOAD_LIB", path("lib.so"));
+        let (code, stdout, stderr) = outcome(&mut samum);
+        assert!(code == Some(1) && stderr.contains(advice), "{command}: {stderr}");
+        assert!(!stdout.contains("it runs"), "{command}");
+    }
+}
+
+#[test]
 fn what_the_preload_library_will_help_is_told_without_running_the_command() {
     let tree = Tree::beneath("/var/tmp").file("lib.so", "").file("static", elf(64));
     let path = |name: &str| text(&tree.path().join(name)).to_owned();
