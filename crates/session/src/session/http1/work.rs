@@ -160,6 +160,7 @@ impl Pump<Http1> for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
+        spent: u64,
     ) -> Progress {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
@@ -171,7 +172,7 @@ impl Pump<Http1> for Work {
         {
             self.produce(self.produced.0);
         }
-        let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
+        let progress = self.stream.pump_rest(ring, disk, transport, Owner::of(connection), spent);
         if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
             self.waits_since = Some(ring.woke_at());
         }
