@@ -74,7 +74,7 @@ pub struct Work {
     judged_at: u64,
     /// The bytes that the peer had acknowledged when the wait for the peer began, or when the peer was last judged.
     pub(super) acknowledged: i64,
-    /// The beginning of the peer's time to receive bytes, kept while the connection waits for a source.
+    /// The beginning of the peer's time to receive bytes, kept while the connection waits for the server.
     pub(super) peer_since: Option<Time>,
     /// The worker turn in which a producer last made bytes, and the number of these bytes.
     pub(super) produced: (u64, u64),
