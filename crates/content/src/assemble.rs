@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use config::FileRules;
 use http::{Coding, Codings};
 use ring::{Buffer, Fd, FileKind, Listing, Stat, Time};
 use sendfile::{Account, File};
 
-use super::copies::{Copied, Copier, Original};
+use super::copies::{Copied, Name, Original};
 use super::entries::Entries;
 use super::in_memory::InMemory;
 use super::load::{Coverage, Load, Look, PARTS, Parts, Seen, coding_of};
@@ -35,8 +36,8 @@ pub(super) struct Assembled {
 }
 
 impl Assembled {
-    /// Makes a file of a tree with its siblings. `path` is the requested path, and `name` is the path of the file.
-    /// `tag` makes the entity tag of each file, and `copier` makes copies in codings in which there is no file. The files were
+    /// Makes a file of a tree with its siblings. `name` has the requested path, and `path` is the path of the file. `tag`
+    /// makes the entity tag of each file, and `copy` makes copies in codings in which there is no file. The files were
     /// examined in the second `unix`.
     ///
     /// # Panics
@@ -44,21 +45,20 @@ impl Assembled {
     /// If the first part is missing, which is the file itself.
     pub(super) fn file(
         tree: &Tree,
-        (name, path): (&[u8], &[u8]),
+        (name, path): (&Name, &[u8]),
         unix: i64,
         parts: Parts<(Seen<Fd>, Option<Buffer>)>,
         in_memory: InMemory,
         tag: impl Fn(&Stat, Option<Coding>) -> Vec<u8>,
-        copier: Option<&mut (dyn Copier + 'static)>,
+        copy: impl FnMut(&Original<'_>, Coding) -> Option<Copied>,
         account: &Account,
     ) -> Self {
-        let content_type = content_type(name, &tree.rules);
-        let own_coding = coding_of_format(name, &tree.rules);
-        let rules = tree.fields_of(name, path);
-        let is_plain = own_coding.is_none();
-        let mut copies = match copier.filter(|_| is_plain) {
-            Some(copier) => copies_of(copier, &parts, &content_type),
-            None => [const { None }; PARTS],
+        let content_type = content_type(path, &tree.rules);
+        let own_coding = coding_of_format(path, &tree.rules);
+        let rules = tree.fields_of(path, &name.path);
+        let mut copies = match own_coding {
+            None => copies_of(name, &tree.rules, &parts, &content_type, copy),
+            Some(_) => [const { None }; PARTS],
         };
         let mut codings = Codings::default();
         for (part, coding) in (1..).zip(Coding::PREFERENCE) {
@@ -175,17 +175,19 @@ impl Assembled {
 
 /// The copies of a file in the codings in which there is no file beside it.
 fn copies_of(
-    copier: &mut dyn Copier,
+    name: &Name,
+    rules: &FileRules,
     parts: &Parts<(Seen<Fd>, Option<Buffer>)>,
     content_type: &str,
+    mut copy: impl FnMut(&Original<'_>, Coding) -> Option<Copied>,
 ) -> [Option<Copied>; PARTS] {
     let mut copies = [const { None }; PARTS];
-    let Some((Seen { stat, .. }, body)) = &parts[0] else { return copies };
+    let Some((Seen { file, stat }, body)) = &parts[0] else { return copies };
     let bytes = body.as_deref().filter(|bytes| bytes.len() as u64 == stat.size);
-    let original = Original { stat, content_type, bytes };
+    let original = Original { name, rules, stat, content_type, bytes, file };
     for (part, coding) in (1..).zip(Coding::PREFERENCE) {
         if parts[part].is_none() {
-            copies[part] = copier.copy(&original, coding);
+            copies[part] = copy(&original, coding);
         }
     }
     copies

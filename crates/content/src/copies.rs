@@ -1,28 +1,62 @@
 //! Copies of files in codings, such as compressed ones, that stand in no file.
+//!
+//! A copier answers immediately: with a copy that it has, or with none. It makes a copy that takes long on a thread beside
+//! the worker's ring ([`Ring::beside`](ring::Ring::beside)), which wakes the worker when the copy is made. Then the copier
+//! names the file, and the file is loaded anew with its copy.
 
 use core::fmt;
 
+use config::FileRules;
 use http::Coding;
-use ring::Stat;
+use ring::{Fd, Stat};
+use session::shell::Shell;
 
-/// Makes copies of files, or has made them. Only tests have one yet.
+use super::path::Path;
+use super::tree::TreeId;
+
+/// Makes copies of files, or has made them. The copier limits its threads, its jobs and the copies that it keeps. Only
+/// tests have one yet.
 pub trait Copier: fmt::Debug {
-    /// The copy of a file in a coding for which there is no precompressed file. The copier is asked each time that the file
-    /// is loaded, and answers immediately: a copy that takes long has to be made elsewhere before. A watched file that has
-    /// not changed is not loaded again, so such a copy is used only after the file has left the cache. A copy is cached as
-    /// long as its file is.
-    fn copy(&mut self, original: &Original<'_>, coding: Coding) -> Option<Copied>;
+    /// The copy of a file in a coding for which there is no precompressed file, if the copier has it. The copier is asked
+    /// each time that the file is loaded. A watched file that has not changed is not loaded again. A copy is cached as long
+    /// as its file is.
+    fn copy(
+        &mut self,
+        shell: &mut Shell,
+        original: &Original<'_>,
+        coding: Coding,
+    ) -> Option<Copied>;
+
+    /// The next file of which the copier has a new copy since it was asked. The file leaves the cache, so the next request
+    /// loads it with the copy. The copier is asked until there is none, after each wake-up of the ring with the token
+    /// [`kind::WAKE`](session::kind::WAKE).
+    fn next_made(&mut self) -> Option<Name> {
+        None
+    }
 }
 
 /// The file of which a copy is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Original<'a> {
+    /// Its name in the cache.
+    pub name: &'a Name,
+    /// The rules of its tree.
+    pub rules: &'a FileRules,
     /// The file when it was looked at.
     pub stat: &'a Stat,
     /// Its media type.
     pub content_type: &'a str,
     /// Its bytes, if they were read into memory: those of a small file.
     pub bytes: Option<&'a [u8]>,
+    /// The file itself, for a thread that reads it ([`Ring::detach`](ring::Ring::detach)). The file may change meanwhile.
+    pub file: &'a Fd,
+}
+
+/// The name of a cached file: a tree of the configuration, and a path in this tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub(super) tree: TreeId,
+    pub(super) path: Path,
 }
 
 /// A copy of a file.

@@ -85,7 +85,7 @@ pub use tree::{Tree, TreeId, TreeSpec};
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
 use config::Tags;
-use copies::Copier;
+use copies::{Copier, Name, Original};
 use errors::{Refusal, is_of_link, missing};
 use hashing::Hashes;
 use layouts::Layouts;
@@ -527,16 +527,21 @@ impl Content {
                     self.fail(&mut load, &Answer::Error(Status::NotFound, Reason::Source));
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
+                    let copier = &mut self.copier;
+                    let copy = |original: &Original<'_>, coding| {
+                        copier.as_mut()?.copy(shell, original, coding)
+                    };
+                    let of = Name { tree: load.tree, path: Rc::clone(&load.path) };
                     let unix = look.unix;
                     let in_memory = self.loader.in_memory();
                     let found = Assembled::file(
                         tree,
-                        (&name, &load.path),
+                        (&of, &name),
                         unix,
                         parts,
                         in_memory,
                         tag,
-                        self.copier.as_deref_mut(),
+                        copy,
                         &self.account,
                     );
                     let fate = if is_changed { Fate::Leave } else { Fate::Cache };
@@ -841,9 +846,12 @@ impl Content {
         }
     }
 
-    /// Takes the entity tags that the thread for them has computed.
+    /// Takes the entity tags that threads have computed, and evicts the files of which a copier has new copies.
     pub fn handle_wake(&mut self, shell: &mut Shell) {
         self.hashes.handle_wake(shell, &self.trees, &mut self.library);
+        while let Some(Name { tree, path }) = self.copier.as_mut().and_then(|it| it.next_made()) {
+            self.library.evict(tree, &path);
+        }
     }
 }
 

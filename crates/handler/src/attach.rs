@@ -6,7 +6,7 @@ use core::fmt;
 use std::rc::Rc;
 
 use config::Route;
-pub use content::copies::{Copied, Copier, Original};
+pub use content::copies::{Copied, Copier, Name, Original};
 use http::{FieldSection, Head, Status};
 use ring::Completion;
 use sendfile::Weight;

@@ -238,14 +238,30 @@ impl Stream {
         transport: &mut impl Transport,
         owner: Owner,
     ) -> Progress {
+        self.pump_rest(ring, disk, transport, owner, 0)
+    }
+
+    /// Does the same within the rest of a quantum, of which earlier pumps have sent `spent` bytes. If nothing is left of the
+    /// quantum, only reads begin.
+    #[inline]
+    pub fn pump_rest(
+        &mut self,
+        ring: &mut Ring,
+        disk: &mut Disk,
+        transport: &mut impl Transport,
+        owner: Owner,
+        spent: u64,
+    ) -> Progress {
         let Self { queue, files, .. } = self;
         let (takes, window) = (transport.takes(), transport.window());
         let allowance = Allowance::ALL;
         let mut cx = FillCx { ring, disk, owner, takes, window, allowance, lacks_allowance: false };
-        let mut budget = match takes {
+        let quantum = match takes {
             Takes::Files => TURN_BYTES,
             Takes::Memory => TURN_BYTES_OF_MEMORY,
         };
+        // A transport that sends whole segments may exceed its budget.
+        let mut budget = quantum.saturating_sub(spent);
         let progress = loop {
             if transport.is_blocked() {
                 files.settle(queue, cx.disk, owner, true);

@@ -1,7 +1,6 @@
 //! Real file systems on block devices. The end of one device can become unreadable (`EIO`), and another can stop
 //! answering. A third file system has subvolumes, and a fourth is an image whose files have one time.
 
-use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 use std::fs::{self, File};
@@ -10,11 +9,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::fs::syncfs;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
+use crate::evict::{evict_part, evict_unused};
 use crate::{Content, Op, Skip, SlowFs, Tree};
 
 /// ext4 on a loop device, mounted until this is dropped.
@@ -142,17 +142,11 @@ impl HungDisk {
     /// Drops a part of a file from memory, in whole pages; the other pages stay.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// If there is no such file, or if pages are left after 10 s.
     pub fn evict(&self, path: impl AsRef<Path>, range: Range<u64>) {
-        let advise = |path: &Path, offset, len| {
-            let file = File::open(path)?;
-            Ok::<_, std::io::Error>(fadvise(&file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
-        };
-        let path = self.path().join(path);
-        let evicted = advise(&path, range.start, range.end - range.start)
-            // The device is a file, too.
-            .and_then(|()| advise(&self.slow.path().join("image"), 0, 0));
-        evicted.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        evict_part(&self.path().join(path), range);
+        // The device is a file, too.
+        evict_unused(self.slow.path().join("image"));
     }
 
     /// Waits until the device has a request that it does not answer; false if none comes within `limit`.

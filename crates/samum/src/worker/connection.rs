@@ -212,7 +212,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// Handles a read that has ended, and sends its bytes at once, because others wait for the memory.
+    /// Handles a read that has ended, and sends its bytes if the quantum allows, because others wait for the memory.
     pub(super) fn handle_read<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -507,9 +507,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.transport.finish();
             }
             let was_blocked = self.transport.is_blocked();
-            let transport = &mut self.transport;
-            let progress =
-                work.session.pump(&mut self.session, ring, tools.disk, transport, tools.id);
+            let spent = work.spent(shell.cx.turn);
+            let (session, transport) = (&mut self.session, &mut self.transport);
+            let progress = work.session.pump(session, ring, tools.disk, transport, tools.id, spent);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.record(shell, &left, None);
             }

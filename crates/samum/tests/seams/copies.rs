@@ -1,31 +1,100 @@
-//! Copies of files in a coding that stand in no file: made in memory when the file is loaded.
+//! Copies of files in a coding that stand in no file: made by a thread after the file was first loaded.
 
 use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 
 use config::FileRules;
-use handler::attach::{Copied, Copier, Original};
+use handler::attach::{Copied, Copier, Name, Original};
 use handler::router::Router;
 use http::Coding;
 use ring::sim::World;
+use ring::{Beside, Caching, Detached, Job, Stat};
 use samum::network::Listeners;
 use samum::worker::Worker;
-use session::Http1;
+use session::shell::Shell;
+use session::{Http1, kind};
 
 use crate::seams::stage::{Response, parse_whole};
 use crate::seams::world::{config, parts, pass, run_until};
 
 const LONG: &[u8] = b"a text that is long enough to be worth a copy";
+/// A file that is not read into memory.
+const LARGE_BYTES: usize = 100_000;
+/// Copies that the thread is asked for, at most.
+const JOBS_MAX: usize = 100;
 
-/// Makes copies of texts in gzip, which are none.
-#[derive(Debug)]
-struct Toy;
+/// Makes copies of texts in gzip, which are none, on a thread.
+#[derive(Debug, Default)]
+struct Toy {
+    /// `Some` once a copy was wanted.
+    thread: Option<Beside<Copying>>,
+    /// The files of the thread's jobs, in the order of the jobs.
+    asked: VecDeque<(Name, State)>,
+    made: BTreeMap<State, Vec<u8>>,
+}
+
+/// What tells the states of a file apart: its number, the nanoseconds and the seconds of its last modification, its size.
+type State = (u64, u32, i64, u64);
+
+const fn state(stat: &Stat) -> State {
+    (stat.ino, stat.mtime_nanos, stat.mtime, stat.size)
+}
+
+/// The job to make one copy.
+enum Copying {
+    Bytes(Vec<u8>),
+    File(Detached),
+}
+
+impl Job for Copying {
+    type Output = Vec<u8>;
+
+    fn run(self, _sleep: &dyn Fn(Duration)) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => copied(&bytes),
+            Self::File(file) => {
+                let mut bytes = vec![0; LARGE_BYTES];
+                let count = file.read_at(&mut bytes, 0, Caching::Keep).expect("a disk that reads");
+                copied(&bytes[..count])
+            }
+        }
+    }
+}
 
 impl Copier for Toy {
-    fn copy(&mut self, original: &Original<'_>, coding: Coding) -> Option<Copied> {
-        let is_wanted = coding == Coding::Gzip && original.content_type.starts_with("text/");
-        let bytes = original.bytes.filter(|bytes| is_wanted && bytes.len() > 10)?;
-        let etag = format!("\"copy-{}\"", bytes.len()).into_bytes();
-        Some(Copied { bytes: copied(bytes), etag })
+    fn copy(
+        &mut self,
+        shell: &mut Shell,
+        original: &Original<'_>,
+        coding: Coding,
+    ) -> Option<Copied> {
+        let is_text = original.content_type.starts_with("text/") && original.stat.size > 10;
+        if coding != Coding::Gzip || !is_text || !original.rules.precompressed {
+            return None;
+        }
+        let state = state(original.stat);
+        if let Some(bytes) = self.made.get(&state) {
+            let etag = format!("\"copy-{}\"", original.stat.size).into_bytes();
+            return Some(Copied { bytes: bytes.clone(), etag });
+        }
+        if self.asked.len() == JOBS_MAX || self.asked.iter().any(|(_, other)| *other == state) {
+            return None;
+        }
+        let job = match original.bytes {
+            Some(bytes) => Copying::Bytes(bytes.to_vec()),
+            None => Copying::File(shell.ring.detach(original.file).expect("a descriptor")),
+        };
+        let beside = || shell.ring.beside("copies", kind::WAKE).expect("a thread");
+        assert!(self.thread.get_or_insert_with(beside).submit(job));
+        self.asked.push_back((original.name.clone(), state));
+        None
+    }
+
+    fn next_made(&mut self) -> Option<Name> {
+        let copy = self.thread.as_mut()?.take()?;
+        let (name, state) = self.asked.pop_front()?;
+        self.made.insert(state, copy);
+        Some(name)
     }
 }
 
@@ -45,13 +114,14 @@ impl Stage {
             world.write_file(name, bytes);
         }
         world.write_file("short.txt", b"short");
+        world.write_file("large.txt", &[b'a'; LARGE_BYTES]);
         world.write_file("c.bin", LONG);
         let mut parts = parts(&world, FileRules::default());
         let network = Listeners::new(parts.listeners.clone());
         let roots = core::mem::take(&mut parts.roots);
         let worker = Worker::with(parts, network, |shell| {
             let mut router = Router::new(&roots, 64, shell)?;
-            router.set_copier(Box::new(Toy));
+            router.set_copier(Box::<Toy>::default());
             Ok(router)
         });
         Self { world, worker: worker.expect("memory") }
@@ -69,12 +139,20 @@ impl Stage {
     }
 }
 
+/// The time in which a thread makes a copy of a small file.
+const MAKING: Duration = Duration::from_secs(1);
+const GZIP: &str = "Accept-Encoding: gzip\r\n";
+
 #[test]
-fn a_copy_that_is_in_no_file_is_sent_as_one_is() {
+fn a_copy_that_is_in_no_file_is_sent_once_a_thread_has_made_it() {
     let mut stage = Stage::new();
-    // It is loaded first, and then it is in memory.
+    let first = stage.get("a.txt", GZIP);
+    assert_eq!((first.status, &first.body[..]), (200, LONG));
+    assert!(!first.head.contains("Vary"), "{}", first.head);
+    pass(&mut stage.worker, MAKING);
+    // It is loaded with its copy first, and then it is in memory.
     for _ in 0..3 {
-        let response = stage.get("a.txt", "Accept-Encoding: gzip\r\n");
+        let response = stage.get("a.txt", GZIP);
         assert_eq!((response.status, &response.body), (200, &copied(LONG)));
         for line in ["Content-Encoding: gzip", "Vary: Accept-Encoding", "ETag: \"copy-45\""] {
             assert!(response.head.contains(line), "{line}: {}", response.head);
@@ -84,30 +162,45 @@ fn a_copy_that_is_in_no_file_is_sent_as_one_is() {
         assert!(response.head.contains("Vary: Accept-Encoding"), "{}", response.head);
         assert!(!response.head.contains("Content-Encoding"), "{}", response.head);
     }
-    let range = stage.get("a.txt", "Accept-Encoding: gzip\r\nRange: bytes=2-6\r\n");
+    let range = stage.get("a.txt", &format!("{GZIP}Range: bytes=2-6\r\n"));
     assert_eq!((range.status, &range.body[..]), (206, &copied(LONG)[2..7]));
     assert!(range.head.contains("Content-Range: bytes 2-6/53"), "{}", range.head);
-    let fields = "Accept-Encoding: gzip\r\nIf-None-Match: \"copy-45\"\r\n";
-    assert_eq!(stage.get("a.txt", fields).status, 304);
+    let fields = format!("{GZIP}If-None-Match: \"copy-45\"\r\n");
+    assert_eq!(stage.get("a.txt", &fields).status, 304);
+}
+
+#[test]
+fn the_thread_reads_a_file_that_is_not_in_memory() {
+    let mut stage = Stage::new();
+    let large = [b'a'; LARGE_BYTES];
+    assert_eq!(stage.get("large.txt", GZIP).body, large);
+    pass(&mut stage.worker, MAKING);
+    assert_eq!(stage.get("large.txt", GZIP).body, copied(&large));
+    assert_eq!(stage.get("large.txt", "").body, large);
 }
 
 #[test]
 fn a_file_comes_before_a_copy_and_some_have_none() {
     let mut stage = Stage::new();
-    for (path, body) in [("b.txt", &b"a file"[..]), ("short.txt", b"short"), ("c.bin", LONG)] {
-        let response = stage.get(path, "Accept-Encoding: gzip\r\n");
+    let others = [("b.txt", &b"a file"[..]), ("short.txt", b"short"), ("c.bin", LONG)];
+    for (path, body) in others.repeat(2) {
+        let response = stage.get(path, GZIP);
         assert_eq!(&response.body[..], body, "{path}");
         assert_eq!(response.head.contains("Vary:"), path == "b.txt", "{path}: {}", response.head);
+        pass(&mut stage.worker, MAKING);
     }
-    // A file that is looked at again keeps its copy, and a changed one gets another.
-    let gzip = "Accept-Encoding: gzip\r\n";
-    assert_eq!(stage.get("a.txt", gzip).body, copied(LONG));
+    // A file that is looked at again keeps its copy, and a changed file gets another copy.
+    stage.get("a.txt", GZIP);
+    pass(&mut stage.worker, MAKING);
+    assert_eq!(stage.get("a.txt", GZIP).body, copied(LONG));
     pass(&mut stage.worker, Duration::from_secs(30));
-    assert_eq!(stage.get("a.txt", gzip).body, copied(LONG));
+    assert_eq!(stage.get("a.txt", GZIP).body, copied(LONG));
     stage.world.write_file("a.txt", b"another text");
     pass(&mut stage.worker, Duration::from_secs(30));
-    assert_eq!(stage.get("a.txt", gzip).body, copied(b"another text"));
+    assert_eq!(stage.get("a.txt", GZIP).body, b"another text");
+    pass(&mut stage.worker, MAKING);
+    assert_eq!(stage.get("a.txt", GZIP).body, copied(b"another text"));
     stage.world.write_file("a.txt.gz", b"now a file");
     pass(&mut stage.worker, Duration::from_secs(30));
-    assert_eq!(stage.get("a.txt", gzip).body, b"now a file");
+    assert_eq!(stage.get("a.txt", GZIP).body, b"now a file");
 }

@@ -22,6 +22,8 @@ use crate::seams::world::{config, parts, pass};
 const COST: Duration = Duration::from_micros(50);
 /// The longest turn that a worker may have.
 const TURN_MAX: Duration = Duration::from_millis(5);
+/// The bytes that a connection may have in one turn: 1 MiB and a head, and the rest of a segment that its socket held back.
+const QUANTUM: usize = 1024 * 1024 + 64 * 1024 + 1448;
 /// Fewer than there are places.
 const CLIENTS: usize = 900;
 
@@ -164,5 +166,70 @@ fn connections_that_wait_at_a_shutdown_get_their_last_responses_in_short_turns()
             assert_eq!(peer.end(), Some(End::Eof));
         }
         assert_eq!((silent.received().len(), silent.end()), (0, Some(End::Eof)));
+    });
+}
+
+/// A world in which many reads end at the same time, and sockets accept everything; and a file of 16 MiB in it.
+fn serve_large(seed: u64) -> (World, Worker<Http1>) {
+    let network = Duration::ZERO..=Duration::ZERO;
+    let disk = Duration::from_millis(10)..=Duration::from_millis(10);
+    let world = World::new(Config { network, disk, send_buffer: 1 << 30, ..config(seed) });
+    world.write_file("large", &vec![b'a'; 16 << 20]);
+    world.write_file("small", &vec![b'a'; 1 << 20]);
+    world.evict_all();
+    let worker = Worker::new(parts(&world, Tuning::default())).expect("memory");
+    (world, worker)
+}
+
+/// Lets the worker do its turns until the peers have received this many bytes together. Returns the most bytes that one
+/// of them has been sent in a turn.
+fn most_of_a_turn(world: &World, worker: &mut Worker<Http1>, peers: &[Peer], all: usize) -> usize {
+    let (mut received, mut most) = (vec![0; peers.len()], 0);
+    let mut beside = Ring::simulated(world);
+    for _ in 0..10_000 {
+        let until = worker.ring().now() + Duration::from_millis(20);
+        worker.turn(Some(until)).expect("a ring that waits");
+        // The peers receive all of it before the next turn.
+        let until = beside.now() + Duration::from_millis(1);
+        while beside.now() < until {
+            beside.wait(Some(until), &mut Vec::new()).expect("a ring that waits");
+        }
+        for (before, peer) in received.iter_mut().zip(peers) {
+            let now = peer.received_bytes();
+            most = most.max(now - core::mem::replace(before, now));
+        }
+        if received.iter().sum::<usize>() >= all {
+            return most;
+        }
+    }
+    panic!("{received:?} bytes of {all}")
+}
+
+#[test]
+fn reads_that_end_together_give_a_connection_one_quantum() {
+    for_seeds(5, |seed| {
+        let (world, mut worker) = serve_large(seed);
+        let peers: Vec<Peer> = (0..3).map(|_| world.connect()).collect();
+        peers.iter().for_each(|peer| peer.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let most = most_of_a_turn(&world, &mut worker, &peers, peers.len() * (16 << 20));
+        assert!(most <= QUANTUM, "{most} bytes in a turn");
+    });
+}
+
+#[test]
+fn requests_that_come_together_give_a_connection_one_quantum() {
+    for_seeds(5, |seed| {
+        let (world, mut worker) = serve_large(seed);
+        let peers = [world.connect()];
+        let request = b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
+        // From then on the file is in memory.
+        peers[0].send(request);
+        most_of_a_turn(&world, &mut worker, &peers, 1 << 20);
+        drop(peers[0].take());
+        for _ in 0..16 {
+            peers[0].send(request);
+        }
+        let most = most_of_a_turn(&world, &mut worker, &peers, 16 << 20);
+        assert!(most <= QUANTUM, "{most} bytes in a turn");
     });
 }

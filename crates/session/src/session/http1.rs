@@ -13,14 +13,14 @@
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or a request that waits for its body | none | drained |
 //! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
-//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained in a wait for a disk; any in the other waits |
-//! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
+//! | Open, Last | Server: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained in a wait for a disk; any in the other waits |
+//! | Open | Server: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
 //! | Last | Request, after a shutdown: the next worker turn, in which the response begins without the rest of the body | only the request with this body | none | drained |
 //! | Lingering | the end of the peer's stream | none | none | drained |
 //!
 //! A peer that has half-closed (ended its sending direction) sends no more requests. So the connection of such a peer
-//! waits only in the states Source and Peer.
+//! waits only in the states Server and Peer.
 
 mod body;
 mod exchange;
@@ -132,7 +132,7 @@ enum Wait {
     Request(Time),
     /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. During such a step
     /// the peer's time for receiving bytes is paused ([`Work::peer_since`]).
-    Source(Time),
+    Server(Time),
     /// The peer, which has to receive bytes. The peer's rate counts the bytes that the peer has acknowledged since
     /// [`Work::acknowledged`] was set.
     Peer(Time),
@@ -355,7 +355,7 @@ impl Session for Http1 {
             }
             Progress::Waiting => {
                 if !moved.blocked {
-                    self.wait_for_source(work, cx.now);
+                    self.wait_for_server(work, cx.now);
                 }
                 Next::Wait
             }
@@ -433,8 +433,8 @@ impl Session for Http1 {
                 Wait::Request(since) => Some(since + tuning.timeout_header),
                 Wait::Peer(since) => Some(since + tuning.timeout_send),
                 // If the peer has half-closed while the server waits for a disk, the peer has most likely gone.
-                Wait::Source(since) if self.ended => Some(since + tuning.timeout_send),
-                Wait::Source(_) => None,
+                Wait::Server(since) if self.ended => Some(since + tuning.timeout_send),
+                Wait::Server(_) => None,
             },
         }
     }
@@ -482,9 +482,9 @@ impl Session for Http1 {
                 cx.stats.slow_peers.add(1);
                 Next::Close(Why::TimedOut)
             }
-            Wait::Source(_) if !self.ended => Next::Wait,
-            Wait::Source(_) if work.as_mut().is_some_and(|work| work.has_sent_more()) => {
-                self.set_wait(Wait::Source(cx.now));
+            Wait::Server(_) if !self.ended => Next::Wait,
+            Wait::Server(_) if work.as_mut().is_some_and(|work| work.has_sent_more()) => {
+                self.set_wait(Wait::Server(cx.now));
                 Next::Wait
             }
             Wait::Idle(_) => {
@@ -492,7 +492,7 @@ impl Session for Http1 {
                 cx.stats.idle_timeouts.add(1);
                 Next::Close(Why::TimedOut)
             }
-            Wait::Source(_) => {
+            Wait::Server(_) => {
                 cx.stats.timeouts.add(1);
                 Next::Close(Why::TimedOut)
             }
@@ -575,7 +575,7 @@ impl Session for Http1 {
             Phase::Open(wait) | Phase::Last(wait) => match wait {
                 Wait::Idle(_) => Activity::Idle,
                 Wait::Request(_) => Activity::Reading,
-                Wait::Source(_) => Activity::Waiting,
+                Wait::Server(_) => Activity::Waiting,
                 Wait::Peer(_) => Activity::Writing,
             },
         }
@@ -605,8 +605,8 @@ impl Session for Http1 {
             Phase::Last(Wait::Request(_)) => {
                 is_drained && (is_taking || has_one && !work.body_is_outstanding())
             }
-            Phase::Open(Wait::Source(_)) => !is_drained || !is_empty || work.has_begun_all(),
-            Phase::Last(Wait::Source(_)) => !is_drained || !is_empty,
+            Phase::Open(Wait::Server(_)) => !is_drained || !is_empty || work.has_begun_all(),
+            Phase::Last(Wait::Server(_)) => !is_drained || !is_empty,
             // The stream may be in any state in this wait, because the transport may hold back bytes, such as the rest
             // of a record.
             Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_)) => true,
@@ -681,7 +681,7 @@ impl Http1 {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
         *wait = match (*wait, work.peer_since) {
             (Wait::Peer(since), _) => Wait::Peer(since),
-            (Wait::Source(began), Some(since)) => Wait::Peer(since + now.since(began)),
+            (Wait::Server(began), Some(since)) => Wait::Peer(since + now.since(began)),
             _ => {
                 work.acknowledged = acknowledged;
                 Wait::Peer(now)
@@ -689,20 +689,20 @@ impl Http1 {
         };
     }
 
-    /// Waits for a source, because bytes have to be read, found or made.
-    const fn wait_for_source(&mut self, work: &mut Work, now: Time) {
+    /// Waits for the server, because bytes have to be read, found or made.
+    const fn wait_for_server(&mut self, work: &mut Work, now: Time) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
         work.peer_since = match *wait {
-            Wait::Source(_) => return,
+            Wait::Server(_) => return,
             Wait::Peer(since) => Some(since),
             Wait::Idle(_) | Wait::Request(_) => None,
         };
-        *wait = Wait::Source(now);
+        *wait = Wait::Server(now);
     }
 
-    /// Renews the wait for a source, because a producer has made bytes since the wait began.
-    fn renew_wait_for_source(&mut self, work: &mut Work, now: Time) {
-        if let Phase::Open(Wait::Source(since)) | Phase::Last(Wait::Source(since)) = &mut self.phase
+    /// Renews the wait for the server, because a producer has made bytes since the wait began.
+    fn renew_wait_for_server(&mut self, work: &mut Work, now: Time) {
+        if let Phase::Open(Wait::Server(since)) | Phase::Last(Wait::Server(since)) = &mut self.phase
         {
             if let Some(peer) = &mut work.peer_since {
                 *peer = *peer + now.since(*since);
@@ -711,20 +711,20 @@ impl Http1 {
         }
     }
 
-    /// Waits for bytes of the peer if a consumer has room for more of a body; otherwise waits for a source.
-    fn wait_for_body_or_source(&mut self, work: &mut Work, cx: &Context) -> Next {
+    /// Waits for bytes of the peer if a consumer has room for more of a body; otherwise waits for the server.
+    fn wait_for_body_or_server(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.expects_bytes() {
             return self.wait_for_request(cx);
         }
-        self.wait_for_source(work, cx.now);
+        self.wait_for_server(work, cx.now);
         Next::Wait
     }
 
     /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a
-    /// source. A wait for the peer goes on.
+    /// server. A wait for the peer goes on.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
-            self.wait_for_source(work, cx.now);
+            self.wait_for_server(work, cx.now);
         }
         Next::TurnOver
     }
@@ -797,7 +797,7 @@ impl Http1 {
         }
         if moved.unread > 0 && self.is_open() && work.incoming.is_none() {
             if work.had_its_quantum(cx.turn) {
-                self.wait_for_source(work, cx.now);
+                self.wait_for_server(work, cx.now);
                 return Next::TurnOver;
             }
             if !moved.stuck {
@@ -817,7 +817,7 @@ impl Http1 {
             {
                 return Next::Close(Why::Gone);
             }
-            Some(_) => return self.wait_for_body_or_source(work, cx),
+            Some(_) => return self.wait_for_body_or_server(work, cx),
         }
         if let Some(incoming) = &mut work.incoming {
             // All responses have ended, so this consumer belongs to a tunnel.
@@ -826,7 +826,7 @@ impl Http1 {
                 self.set_wait(Wait::Request(cx.now));
                 return Next::ShutDown;
             }
-            return self.wait_for_body_or_source(work, cx);
+            return self.wait_for_body_or_server(work, cx);
         }
         self.be_idle_or_close(work, cx, moved.unread)
     }
@@ -834,16 +834,16 @@ impl Http1 {
     /// Asks the producer at the end of the stream for more bytes.
     fn go_on_producing(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.made_its_turn(cx.turn) {
-            self.wait_for_source(work, cx.now);
+            self.wait_for_server(work, cx.now);
             return Next::TurnOver;
         }
         let before = work.stream.promised();
         let produced = work.produce(cx.turn);
         if work.stream.promised() > before {
-            self.renew_wait_for_source(work, cx.now);
+            self.renew_wait_for_server(work, cx.now);
         }
         if produced == Produced::Waiting && work.stream.is_drained() {
-            return self.wait_for_body_or_source(work, cx);
+            return self.wait_for_body_or_server(work, cx);
         }
         Next::Pump
     }

@@ -55,6 +55,7 @@
 //! | Peer | the client has to receive bytes | `timeout-send` |
 //! | Lingering | the end of the client's side, after that of the server's side | [`LINGER`] |
 
+mod deadlines;
 mod input;
 mod judge;
 mod lane;

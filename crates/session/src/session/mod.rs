@@ -381,7 +381,8 @@ impl Left {
 
 /// The work of a session as the sender of what that has decided.
 pub trait Pump<S> {
-    /// Moves what can be moved now, one quantum of it at most.
+    /// Moves what can be moved now, at most the rest of a quantum of which `spent` bytes were sent before in this worker
+    /// turn.
     fn pump(
         &mut self,
         session: &mut S,
@@ -389,6 +390,7 @@ pub trait Pump<S> {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
+        spent: u64,
     ) -> Progress;
 }
 

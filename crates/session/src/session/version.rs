@@ -317,10 +317,15 @@ impl Pump<Http> for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
+        spent: u64,
     ) -> Progress {
         match &mut session.0 {
-            Inner::Http1(session) => self.http1.pump(session, ring, disk, transport, connection),
-            Inner::Http2(session) => self.http2().pump(session, ring, disk, transport, connection),
+            Inner::Http1(session) => {
+                self.http1.pump(session, ring, disk, transport, connection, spent)
+            }
+            Inner::Http2(session) => {
+                self.http2().pump(session, ring, disk, transport, connection, spent)
+            }
         }
     }
 }

@@ -20,6 +20,10 @@ pub(super) struct Work<W, A> {
     pub(super) answers: Vec<(u32, A)>,
     /// True while the connection waits in the worker's queue for another quantum.
     pub(super) queued: bool,
+    /// The worker turn in which the connection was last pumped.
+    turn: u64,
+    /// Bytes that had been sent before that turn.
+    sent_before: u64,
     /// Requests that the worker counts as active.
     pub(super) active_requests: u32,
     /// The activity with which the worker counts the connection.
@@ -50,6 +54,15 @@ impl<W: Outgoing, A> Work<W, A> {
     /// Returns whether nothing refers to it any more, so that it can serve another connection.
     pub(super) fn is_idle(&self) -> bool {
         self.is_done() && !self.queued
+    }
+
+    /// The bytes that were sent in this worker turn: the part of the connection's quantum that is used up.
+    pub(super) fn spent(&mut self, turn: u64) -> u64 {
+        let sent = self.session.queue().sent();
+        if self.turn != turn {
+            (self.turn, self.sent_before) = (turn, sent);
+        }
+        sent - self.sent_before
     }
 
     /// Notes how many requests the worker counts as active from now on. The scheme is that of the connection: it does not
@@ -92,6 +105,8 @@ impl<W: Outgoing, A> Work<W, A> {
         self.session.restart();
         self.answers.clear();
         self.rate = None;
+        // The queue begins again at its position 0.
+        self.sent_before = 0;
         self.input.shrink_to(INPUT_BYTES_KEPT);
     }
 }
@@ -111,7 +126,17 @@ impl<W: Default, A> Default for Work<W, A> {
     fn default() -> Self {
         let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
         let activity = Activity::Idle;
-        Self { session, input, rate: None, answers, queued: false, active_requests: 0, activity }
+        Self {
+            session,
+            input,
+            rate: None,
+            answers,
+            queued: false,
+            turn: 0,
+            sent_before: 0,
+            active_requests: 0,
+            activity,
+        }
     }
 }
 

@@ -84,7 +84,7 @@ fn exchange(request: u32, lookup: Lookup) -> Exchange {
 
 const FOUND: Lookup =
     Lookup::Found(AnswerSize { shared: 0, holds_files: false, keep: Keep::IfSmall });
-const SOURCE: Wait = Wait::Source(START);
+const SOURCE: Wait = Wait::Server(START);
 
 fn with(mut state: State, exchanges: impl IntoIterator<Item = Exchange>) -> State {
     exchanges.into_iter().for_each(|exchange| state.1.exchanges.push_back(exchange));
@@ -282,9 +282,9 @@ fn place(session: &Http1, work: &Work) -> String {
     let of = |wait| match wait {
         Wait::Idle(since) => format!("Idle {}", at(since)),
         Wait::Request(since) => format!("Request {}", at(since)),
-        Wait::Source(since) => work.peer_since.map_or_else(
-            || format!("Source {}", at(since)),
-            |peer| format!("Source {} Peer {}", at(since), at(peer)),
+        Wait::Server(since) => work.peer_since.map_or_else(
+            || format!("Server {}", at(since)),
+            |peer| format!("Server {} Peer {}", at(since), at(peer)),
         ),
         Wait::Peer(since) => format!("Peer {}", at(since)),
     };
@@ -427,18 +427,18 @@ fn open_and_receiving() {
 }
 
 #[test]
-fn open_and_waiting_for_a_source() {
+fn open_and_waiting_for_the_server() {
     run(
         "waiting for an answer",
         open_waiting_for_answer,
         &[
-            (On::Bytes(GET), None, "Open Source 0", "pending pending"),
-            (On::Bytes("\0\0\0"), None, "Last Source 0", "pending refused"),
-            (On::Answer(LARGE), None, "Open Source 0", "found"),
-            (On::Eof, PUMP, "Open Source 0", "pending"),
-            (On::Drained(0, false), WAIT, "Open Source 0", "pending"),
-            (On::Deadline(0), WAIT, "Open Source 0", "pending"),
-            (On::Shutdown, WAIT, "Last Source 0", "pending"),
+            (On::Bytes(GET), None, "Open Server 0", "pending pending"),
+            (On::Bytes("\0\0\0"), None, "Last Server 0", "pending refused"),
+            (On::Answer(LARGE), None, "Open Server 0", "found"),
+            (On::Eof, PUMP, "Open Server 0", "pending"),
+            (On::Drained(0, false), WAIT, "Open Server 0", "pending"),
+            (On::Deadline(0), WAIT, "Open Server 0", "pending"),
+            (On::Shutdown, WAIT, "Last Server 0", "pending"),
         ],
     );
     run(
@@ -449,10 +449,10 @@ fn open_and_waiting_for_a_source() {
             with(state(Phase::Open(SOURCE)), others)
         },
         &[
-            (On::Answer(AnswerSize::default()), None, "Open Source 0", "pending found"),
-            (On::Answer(LARGE), None, "Open Source 0", "pending postponed"),
-            (On::Answer(FILES), None, "Open Source 0", "pending postponed"),
-            (On::Answer(UNIQUE), None, "Open Source 0", "pending found"),
+            (On::Answer(AnswerSize::default()), None, "Open Server 0", "pending found"),
+            (On::Answer(LARGE), None, "Open Server 0", "pending postponed"),
+            (On::Answer(FILES), None, "Open Server 0", "pending postponed"),
+            (On::Answer(UNIQUE), None, "Open Server 0", "pending found"),
         ],
     );
     for (lookup, found) in [(FOUND, true), (Lookup::Postponed, false)] {
@@ -468,12 +468,12 @@ fn open_and_waiting_for_a_source() {
         "reading",
         open_reading,
         &[
-            (On::Bytes(GET), None, "Open Source 0", "pending unsent"),
+            (On::Bytes(GET), None, "Open Server 0", "pending unsent"),
             (On::Drained(0, false), WAIT, "Open Idle 1", ""),
-            (On::Waiting, WAIT, "Open Source 0", "unsent"),
+            (On::Waiting, WAIT, "Open Server 0", "unsent"),
             (On::Blocked, WAIT, "Open Peer 1", "unsent"),
-            (On::More, OVER, "Open Source 0", "unsent"),
-            (On::Shutdown, WAIT, "Last Source 0", "unsent"),
+            (On::More, OVER, "Open Server 0", "unsent"),
+            (On::Shutdown, WAIT, "Last Server 0", "unsent"),
         ],
     );
     run(
@@ -482,15 +482,15 @@ fn open_and_waiting_for_a_source() {
         &[
             // The peer's time was paused for a second.
             (On::Blocked, WAIT, "Open Peer 1", "unsent"),
-            (On::Waiting, WAIT, "Open Source 0 Peer 0", "unsent"),
+            (On::Waiting, WAIT, "Open Server 0 Peer 0", "unsent"),
         ],
     );
     run(
         "reading for a peer that has ended",
         || ended(open_reading()),
         &[
-            (On::Deadline(0), TIMED_OUT, "Open Source 0", "unsent"),
-            (On::Drained(0, false), DONE, "Open Source 0", ""),
+            (On::Deadline(0), TIMED_OUT, "Open Server 0", "unsent"),
+            (On::Drained(0, false), DONE, "Open Server 0", ""),
         ],
     );
 }
@@ -505,14 +505,14 @@ fn a_producer_in_progress() {
         "waiting",
         made(Produced::Waiting, 0),
         &[
-            (drained, WAIT, "Open Source 0", "producing"),
-            (On::Bytes(GET), None, "Open Source 0", "pending producing"),
-            (On::Bytes("\0\0\0"), None, "Last Source 0", "refused producing"),
-            (On::Shutdown, WAIT, "Last Source 0", "producing"),
+            (drained, WAIT, "Open Server 0", "producing"),
+            (On::Bytes(GET), None, "Open Server 0", "pending producing"),
+            (On::Bytes("\0\0\0"), None, "Last Server 0", "refused producing"),
+            (On::Shutdown, WAIT, "Last Server 0", "producing"),
         ],
     );
-    run("more", made(Produced::More, 1), &[(drained, PUMP, "Open Source 1", "producing")]);
-    run("ended", made(Produced::Ended, 0), &[(drained, PUMP, "Open Source 1", "")]);
+    run("more", made(Produced::More, 1), &[(drained, PUMP, "Open Server 1", "producing")]);
+    run("ended", made(Produced::Ended, 0), &[(drained, PUMP, "Open Server 1", "")]);
     let mut failed = made(Produced::Failed, 0)();
     assert_eq!(apply(&mut failed, &mut context(), drained), PUMP);
     assert!(!failed.1.stream.is_drained(), "the client must see that bytes are missing");
@@ -523,7 +523,7 @@ fn a_producer_in_progress() {
             work.produced = (context().turn, PRODUCED_TURN_BYTES_MAX);
             (session, work)
         },
-        &[(drained, OVER, "Open Source 0", "producing")],
+        &[(drained, OVER, "Open Server 0", "producing")],
     );
 }
 
@@ -540,7 +540,7 @@ fn waiting_for_the_peer() {
                 (On::Eof, PUMP, &at("Peer 0"), "unsent"),
                 (On::Blocked, WAIT, &at("Peer 0"), "unsent"),
                 (On::More, OVER, &at("Peer 0"), "unsent"),
-                (On::Waiting, WAIT, &at("Source 1 Peer 0"), "unsent"),
+                (On::Waiting, WAIT, &at("Server 1 Peer 0"), "unsent"),
                 // The limit is 64 bytes per second for 30 seconds.
                 (On::Deadline(1919), TIMED_OUT, &at("Peer 0"), "unsent"),
                 (On::Deadline(1920), WAIT, &at("Peer 30"), "unsent"),
@@ -561,18 +561,18 @@ fn last_and_lingering() {
         "last",
         last_waiting_for_answer,
         &[
-            (On::Bytes(GET), None, "Last Source 0", "pending"),
-            (On::Drained(9, false), WAIT, "Last Source 0", "pending"),
-            (On::Answer(FILES), None, "Last Source 0", "found"),
-            (On::Deadline(0), WAIT, "Last Source 0", "pending"),
+            (On::Bytes(GET), None, "Last Server 0", "pending"),
+            (On::Drained(9, false), WAIT, "Last Server 0", "pending"),
+            (On::Answer(FILES), None, "Last Server 0", "found"),
+            (On::Deadline(0), WAIT, "Last Server 0", "pending"),
         ],
     );
     run(
         "refused",
         last_with_refused,
         &[
-            (On::Drained(9, false), WAIT, "Last Source 0", "pending refused"),
-            (On::Answer(FILES), None, "Last Source 0", "found refused"),
+            (On::Drained(9, false), WAIT, "Last Server 0", "pending refused"),
+            (On::Answer(FILES), None, "Last Server 0", "found refused"),
         ],
     );
     let (mut session, mut work) = with(state(Phase::Last(SOURCE)), [refused()]);
@@ -1079,14 +1079,14 @@ const ROWS: [&str; 13] = [
     "Open Idle",
     "Open Request",
     "Open Request, body",
-    "Open Source, nothing",
-    "Open Source, requests",
-    "Open Source, stream",
+    "Open Server, nothing",
+    "Open Server, requests",
+    "Open Server, stream",
     "Open Peer",
     "Open Peer, requests",
     "Last Request",
-    "Last Source, requests",
-    "Last Source, stream",
+    "Last Server, requests",
+    "Last Server, stream",
     "Last Peer",
     "Lingering",
 ];
@@ -1101,13 +1101,13 @@ fn row(session: &Http1, work: &Work) -> &'static str {
         (Wait::Request(_), true) if has_requests => "Open Request, body",
         (Wait::Request(_), true) => "Open Request",
         (Wait::Request(_), false) => "Last Request",
-        (Wait::Source(_), true) if has_requests => "Open Source, requests",
-        (Wait::Source(_), true) if work.stream.is_drained() && work.producing.is_none() => {
-            "Open Source, nothing"
+        (Wait::Server(_), true) if has_requests => "Open Server, requests",
+        (Wait::Server(_), true) if work.stream.is_drained() && work.producing.is_none() => {
+            "Open Server, nothing"
         }
-        (Wait::Source(_), true) => "Open Source, stream",
-        (Wait::Source(_), false) if has_requests => "Last Source, requests",
-        (Wait::Source(_), false) => "Last Source, stream",
+        (Wait::Server(_), true) => "Open Server, stream",
+        (Wait::Server(_), false) if has_requests => "Last Server, requests",
+        (Wait::Server(_), false) => "Last Server, stream",
         (Wait::Peer(_), true) if has_requests => "Open Peer, requests",
         (Wait::Peer(_), true) => "Open Peer",
         (Wait::Peer(_), false) => "Last Peer",
@@ -1334,7 +1334,7 @@ impl<'a> Rig<'a> {
             Wait::Idle(_) => assert!(self.input.is_empty() && deadline.is_some()),
             Wait::Request(_) => assert!(deadline.is_some()),
             Wait::Peer(_) => assert!((self.is_blocked || self.is_queued) && deadline.is_some()),
-            Wait::Source(_) => {
+            Wait::Server(_) => {
                 let reads = self.is_stalled && !self.work.stream.is_drained();
                 let makes = self.work.producing.is_some() && self.wakes.get() == 0;
                 let finds = !self.later.is_empty();
@@ -1798,7 +1798,7 @@ fn a_request_whose_body_grows_too_long_has_its_answer() {
     ] {
         rig.step(&what);
     }
-    assert_eq!((row(&rig.session, &rig.work), rig.later.len()), ("Last Source, requests", 1));
+    assert_eq!((row(&rig.session, &rig.work), rig.later.len()), ("Last Server, requests", 1));
     assert!(rig.work.incoming.is_none() && rig.input.is_empty(), "{rig:?}");
     rig.step(&Do::Answer(0));
     let sent = responses(&rig.out, &rig.asked);

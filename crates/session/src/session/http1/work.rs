@@ -74,7 +74,7 @@ pub struct Work {
     judged_at: u64,
     /// The bytes that the peer had acknowledged when the wait for the peer began, or when the peer was last judged.
     pub(super) acknowledged: i64,
-    /// The beginning of the peer's time to receive bytes, kept while the connection waits for a source.
+    /// The beginning of the peer's time to receive bytes, kept while the connection waits for the server.
     pub(super) peer_since: Option<Time>,
     /// The worker turn in which a producer last made bytes, and the number of these bytes.
     pub(super) produced: (u64, u64),
@@ -160,6 +160,7 @@ impl Pump<Http1> for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
+        spent: u64,
     ) -> Progress {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
@@ -171,7 +172,7 @@ impl Pump<Http1> for Work {
         {
             self.produce(self.produced.0);
         }
-        let progress = self.stream.pump(ring, disk, transport, Owner::of(connection));
+        let progress = self.stream.pump_rest(ring, disk, transport, Owner::of(connection), spent);
         if progress == Progress::Waiting && !transport.is_blocked() && self.record().is_some() {
             self.waits_since = Some(ring.woke_at());
         }

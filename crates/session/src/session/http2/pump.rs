@@ -13,7 +13,7 @@ use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::Pump;
 
-/// The bytes of a connection that leave in one pump: those of transports that send only from memory.
+/// The bytes of a connection that leave in one worker turn: those of transports that send only from memory.
 const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
 /// The bytes of content in one frame: with its head it is one record of TLS.
 const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
@@ -65,8 +65,10 @@ impl Pump<Http2> for Work {
         disk: &mut Disk,
         transport: &mut impl Transport,
         connection: u64,
+        spent: u64,
     ) -> Progress {
-        let mut budget = TURN_BYTES;
+        // A transport that sends whole segments may exceed its budget.
+        let mut budget = TURN_BYTES.saturating_sub(spent);
         let progress = loop {
             if transport.is_blocked() {
                 break Progress::Blocked;
