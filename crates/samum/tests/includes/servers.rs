@@ -194,8 +194,10 @@ fn a_page_to_which_a_request_is_handed_over_is_a_page() {
             ("X-Accel-Redirect: /d/page.html", "GET /outer.html", "(/outer.html?!)".to_owned()),
         ];
         let act = |header: &str| {
+            // With a cookie, `Location` would be for the client.
+            let cookie = if header.starts_with("X-") { "Set-Cookie: a=1\r\n" } else { "" };
             let header =
-                format!("Content-Type: text/html\r\nSet-Cookie: a=1\r\n{header}\r\n\r\nignored");
+                format!("Content-Type: text/html\r\n{cookie}{header}\r\n\r\nignored");
             Act::Close([output(&header), end(0)].concat())
         };
         let cyclic = vec!["X-Accel-Redirect: /self.html"; 8];
