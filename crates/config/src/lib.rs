@@ -18,6 +18,7 @@
 mod access;
 mod acme;
 mod address;
+mod credentials;
 mod draft;
 pub mod errno;
 mod expand;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::secrets::{HIDDEN, Secrets};
+use crate::credentials;
 use crate::text::plain;
 
 /// Errors, and warnings, that are kept; the others are counted.
@@ -208,7 +209,7 @@ impl List {
 }
 
 impl Note {
-    /// Makes a message; without an excerpt if that would show one of these positions.
+    /// Makes a message; without an excerpt if that would show one of these positions, or perhaps a credential.
     fn message(&self, sources: &[Source], kind: &str, private: &[Span]) -> Message {
         let text = match self.other {
             Some(other) => format!("{} at {}", self.text, other.shown(sources)),
@@ -218,11 +219,14 @@ impl Note {
             return Message { line: plain(&format!("{kind}: {text}")).into(), excerpt: None };
         };
         let source = &sources[place.file as usize];
-        let head = format!("{kind}: {text}");
+        let said = text;
         let text = &source.text;
         let start = boundary(text, place.start as usize);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line = text[line_start..].lines().next().unwrap_or_default();
+        let has_credential = credentials::may_have_one(line);
+        let said = if has_credential { without_quotations(&said, line) } else { said };
+        let head = format!("{kind}: {said}");
         let number = text[..line_start].bytes().filter(|byte| *byte == b'\n').count() + 1;
         let column = text[line_start..start].chars().count();
         let head = format!("{}:{number}:{}: {head}", source.path.display(), column + 1);
@@ -233,8 +237,8 @@ impl Note {
                 && (span.start as usize) <= line_start + line.len()
                 && span.end as usize >= line_start
         };
-        let excerpt =
-            (!private.iter().any(is_private)).then(|| excerpt(line, number, column, len.max(1)));
+        let is_shown = !has_credential && !private.iter().any(is_private);
+        let excerpt = is_shown.then(|| excerpt(line, number, column, len.max(1)));
         Message { line: plain(&head).into(), excerpt }
     }
 }
@@ -242,6 +246,15 @@ impl Note {
 /// The next offset before or at `at` that begins a character.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Hides what a text quotes from a line: `"…"` is in its place.
+fn without_quotations(text: &str, line: &str) -> String {
+    let hide = |(number, part): (usize, &str)| match number % 2 {
+        1 if !part.is_empty() && line.contains(part) => HIDDEN.to_owned(),
+        _ => part.to_owned(),
+    };
+    text.split('"').enumerate().map(hide).collect::<Vec<_>>().join("\"")
 }
 
 /// Shows a line with carets below `len` characters from `column` on. Each hidden character, such as a tab, is shown

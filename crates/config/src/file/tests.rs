@@ -2179,6 +2179,30 @@ fn a_reference_without_a_value_is_one_error_that_names_it() {
 }
 
 #[test]
+fn a_wrong_line_with_a_credential_is_not_shown() {
+    for keys in [
+        "proxy = 'http://u:hunter2@h'",
+        "proxy = 'http://h'\nrequest-headers = 'Authorization: Bearer hunter2'",
+        "proxy = 'http://h'\nrequest-headers = ['Authorization: Bearer hunter2']",
+        "proxy = 'http://h'\nrequest-headers = [\n  'Authorization: Bearer hunter2'\n]",
+        "proxy = 'http://h'\nrequest-headers = { Authorization = Bearer hunter2 }",
+        "proxy = 'http://h'\nrequest-headers = { X-Api-Key = 'hunter2\", A = 'b' }",
+        "proxy = 'http://h'\nrequest-headers.Authorization = hunter2",
+        "proxy = 'http://h'\nrequest-header = { Authorization = 'Bearer hunter2' }",
+        "proxy = 'http://h'\nrequst_headers = { A = 'Bearer hunter2' }",
+        "proxy = 'http://h'\nproxy_set_header = 'Authorization hunter2'",
+        "cgi = { directory = '/x', environment = 'PASSWORD=hunter2' }",
+        "cgi = { directory = '/x', environment = ['PASSWORD=hunter2'] }",
+        "cgi = { directory = '/x', env = { PASSWORD = 'hunter2' } }",
+        "files = 'x'\nfastcgi_param = 'DB_PASSWORD hunter2'",
+    ] {
+        let text = format!("[[site]]\n[[site.route]]\n{keys}");
+        let errors = load_text(&text).expect_err(keys).to_string();
+        assert!(errors.contains("error: ") && !errors.contains("hunter2"), "{keys}: {errors}");
+    }
+}
+
+#[test]
 fn what_came_from_a_file_and_what_may_be_secret_is_not_shown() {
     let text = r#"
         [server]
