@@ -196,8 +196,7 @@ fn a_page_to_which_a_request_is_handed_over_is_a_page() {
         let act = |header: &str| {
             // With a cookie, `Location` would be for the client.
             let cookie = if header.starts_with("X-") { "Set-Cookie: a=1\r\n" } else { "" };
-            let header =
-                format!("Content-Type: text/html\r\n{cookie}{header}\r\n\r\nignored");
+            let header = format!("Content-Type: text/html\r\n{cookie}{header}\r\n\r\nignored");
             Act::Close([output(&header), end(0)].concat())
         };
         let cyclic = vec!["X-Accel-Redirect: /self.html"; 8];

@@ -604,7 +604,8 @@ fn what_is_at_fault_is_answered_counted_and_told() {
         [b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n".as_slice(), &content(8, 300_001)]
             .concat();
     let two = OK.repeat(2);
-    let interims = [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(17)[..], OK].concat();
+    let interims =
+        [&b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(16 * 1024)[..], OK].concat();
     /// A name, the request, what the server sends, how that ends, what the client gets, and the line for the
     /// operator.
     type Case<'a> = (&'a str, &'a [u8], &'a [u8], Ending, Got, &'a str);
