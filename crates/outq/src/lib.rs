@@ -86,14 +86,6 @@ pub trait Payload {
         Weight { own: self.len(), shared: 0 }
     }
 
-    /// True if the memory may be written again once its last owner is dropped. A transport may
-    /// refer to the memory instead of copying it. Such a transport [releases](OutQ::mark_released)
-    /// a reusable payload only when the transport no longer refers to the memory. Such a transport
-    /// releases any other payload immediately.
-    fn is_reusable(&self) -> bool {
-        true
-    }
-
     /// Cuts off and returns the first `n` bytes; `self` keeps the rest. `n` is at least 1 and less
     /// than the length, so no half is empty.
     ///

@@ -1,9 +1,4 @@
-//! The kernel's notices about sent bytes: the peer has acknowledged them, or nothing refers to their memory any more.
-//!
-//! Acknowledged bytes may still be referred to, because a receiver on the same machine shares the sender's pages. So
-//! the two notices are different, and memory is used again only after the second.
-
-use core::ops::Range;
+//! The kernel's notices about sent bytes: how many the peer has acknowledged, and how it has left.
 
 use crate::slab::Key;
 
@@ -12,13 +7,8 @@ use crate::slab::Key;
 pub struct Notice {
     /// Bytes that the peer has acknowledged, of those that were sent since
     /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements). The number is exact only at the end of
-    /// each send. Acknowledged memory may still be referred to: a receiver on the same machine shares the pages.
+    /// each send. Acknowledged pages of a file may still be referred to: a receiver on the same machine shares them.
     pub acknowledged: u64,
-    /// The number of calls of [`Ring::send_zero_copy`](crate::Ring::send_zero_copy) that sent something and whose
-    /// memory the kernel has released, without gaps. Later calls may have been released, too.
-    pub released: u64,
-    /// True if the kernel has copied the memory of a zero-copy send after all.
-    pub copied: bool,
 }
 
 /// The way in which a peer has left a connection.
@@ -40,8 +30,6 @@ pub(crate) struct Notices {
     now: Notice,
     /// The last one that was reported.
     told: Notice,
-    /// Sends that were released before an earlier one, by number.
-    early: Vec<Range<u64>>,
     /// The operation that reports the notices.
     pub(crate) reporter: Option<Key>,
 }
@@ -72,17 +60,6 @@ impl Notices {
             self.now.acknowledged = known + step as u64;
         }
     }
-
-    /// The kernel has released the sends from `first` to `last`, numbers modulo 2³².
-    pub(crate) fn released(&mut self, first: u32, last: u32, copied: bool) {
-        self.now.copied |= copied;
-        let known = self.now.released;
-        let start = known + u64::from(first.wrapping_sub(low(known)));
-        self.early.push(start..start + u64::from(last.wrapping_sub(first)) + 1);
-        while let Some(at) = self.early.iter().position(|run| run.start <= self.now.released) {
-            self.now.released = self.now.released.max(self.early.swap_remove(at).end);
-        }
-    }
 }
 
 /// The low half.
@@ -110,27 +87,11 @@ mod tests {
     }
 
     #[test]
-    fn sends_are_released_in_any_order_and_counted_in_theirs() {
-        let mut notices = Notices::default();
-        notices.now.released = u64::from(u32::MAX) - 1;
-        let first = u32::MAX - 1;
-        notices.released(first.wrapping_add(3), first.wrapping_add(5), false);
-        notices.released(first.wrapping_add(1), first.wrapping_add(1), false);
-        assert_eq!(notices.now().released, u64::from(first));
-        notices.released(first, first, true);
-        assert_eq!(notices.now().released, u64::from(first) + 2);
-        notices.released(0, 0, false);
-        let all = Notice { acknowledged: 0, released: u64::from(first) + 6, copied: true };
-        assert_eq!(notices.now(), all);
-        assert!(notices.early.is_empty());
-    }
-
-    #[test]
     fn news_are_told_once() {
         let mut notices = Notices::default();
         assert_eq!(notices.take_news(), None);
         notices.acknowledged(9);
-        assert_eq!(notices.take_news(), Some(Notice { acknowledged: 10, ..Notice::default() }));
+        assert_eq!(notices.take_news(), Some(Notice { acknowledged: 10 }));
         assert_eq!(notices.take_news(), None);
     }
 }

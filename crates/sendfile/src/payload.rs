@@ -121,11 +121,6 @@ impl Payload for Piece {
         Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
     }
 
-    /// The pages of a file stay unchanged, even if the page cache gives them up.
-    fn is_reusable(&self) -> bool {
-        !matches!(self, Self::Static(_) | Self::Pipe(_) | Self::File(_))
-    }
-
     fn split_to(&mut self, n: u64) -> Self {
         if let Self::Bytes(bytes) = self {
             let bytes = core::mem::take(bytes);

@@ -1,30 +1,17 @@
 //! The transport that the kernel has: a TCP or Unix stream socket.
 //!
-//! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`, and Linux's `networking/msg_zerocopy.rst`.
+//! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`.
 //!
-//! | payload | the kernel | released |
-//! |---|---|---|
-//! | memory | copies it | at once |
-//! | pages of a file | refers to the page cache, whose pages stay as they are | at once |
-//! | memory, [without a copy](KernelTcp::with_zero_copy) | refers to it | by its completion: nothing refers to it any more |
-//!
-//! For the last row an acknowledgement is not enough: on the same machine the receiver shares the sender's pages until
-//! it has read them.
-//!
-//! `IORING_OP_SEND_ZC` and `MSG_ZEROCOPY` lead to the same completion of the kernel (`struct ubuf_info`), which comes
-//! when the last reference goes. This module uses `MSG_ZEROCOPY`: a direct call keeps the order of bytes among other
-//! sends of the socket, and works with epoll, too. On loopback the kernel copies with either, and both cost more than a
-//! copy together. CPU of the sender per GiB in pieces of 64 KiB, Linux 6.18, median (least and greatest of five
-//! rounds): copy 144 ms (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the
-//! default. A socket whose completion says that the kernel has copied goes on with copies.
+//! Bytes are released as soon as the kernel has taken them. The kernel copies memory. Of a file it refers to pages, which
+//! stay unchanged even if the page cache gives them up. A send that refers to memory costs more than a copy on loopback
+//! (`docs/linux.md`, `MSG_ZEROCOPY`).
 
 use core::iter::once;
 use core::num::{NonZeroU32, NonZeroU64};
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use outq::{Chunk, OutQ, Payload as _};
-use ring::{Fault, Fd, Key, Notice, Op, Ring, Token};
+use outq::{Chunk, OutQ};
+use ring::{Fault, Fd, Key, Op, Ring, Token};
 
 use crate::failure::Failure;
 use crate::payload::{Piece, index};
@@ -38,9 +25,6 @@ const CORK_BYTES_MIN: u64 = 512 * 1024;
 const UNSENT_MAX: NonZeroU32 = NonZeroU32::new(128 * 1024).expect("not 0");
 /// Pieces of memory in one `sendmsg(2)`.
 const PIECES_MAX: usize = 16;
-/// Sends of fewer bytes are copied, because pinning pages and handling notices costs more
-/// (`networking/msg_zerocopy.rst` names about 10 KB).
-const ZERO_COPY_BYTES_MIN: u64 = 16 * 1024;
 
 /// A stream socket of the kernel, over a ring.
 #[derive(Debug)]
@@ -52,53 +36,13 @@ pub struct KernelTcp {
     /// `Some` while the ring waits for the socket to have room for bytes, because it was full or was sent
     /// what its rate allows.
     writable: Option<Key>,
-    /// The things that few sockets have: an idle connection is to stay small.
-    rare: Option<Box<Rare>>,
+    /// `Some` while the socket is sent bytes at a rate. Few are, and an idle connection is to stay small.
+    rate: Option<Box<Rate>>,
     /// True while the socket sends whole packets only.
     corked: bool,
     /// True if its unsent bytes are bounded.
     is_bound: bool,
     takes: Takes,
-}
-
-/// The things that few sockets have.
-#[derive(Debug, Default)]
-struct Rare {
-    /// `Some` while the socket is sent bytes at a rate.
-    rate: Option<Rate>,
-    /// `Some` if memory may be sent without a copy.
-    zero_copy: Option<ZeroCopy>,
-}
-
-/// The sends without a copy.
-#[derive(Debug)]
-struct ZeroCopy {
-    token: Token,
-    /// `Some` once the kernel has been asked to report them.
-    notices: Option<Key>,
-    /// False once the kernel has copied despite the flag.
-    is_on: bool,
-    /// For each send whose memory the kernel may refer to: before its notice, the queue may be released only up to this
-    /// position.
-    held: VecDeque<u64>,
-    /// The number of sends before these.
-    released: u64,
-}
-
-fn zero_copy_of(rare: &mut Option<Box<Rare>>) -> Option<&mut ZeroCopy> {
-    rare.as_deref_mut()?.zero_copy.as_mut()
-}
-
-impl ZeroCopy {
-    /// Releases the memory that the kernel no longer refers to.
-    fn release(&mut self, queue: &mut OutQ<Piece>, notice: Notice) {
-        self.is_on &= !notice.copied;
-        let count = notice.released - self.released;
-        self.held.drain(..index(count));
-        self.released = notice.released;
-        let end = self.held.front().map_or_else(|| queue.sent(), |held| *held);
-        queue.mark_released(end - queue.released());
-    }
 }
 
 /// The rate of a socket.
@@ -132,29 +76,11 @@ impl KernelTcp {
             writable_token,
             receiving: Receiving::Stopped,
             writable: None,
-            rare: None,
+            rate: None,
             corked: false,
             is_bound: false,
             takes: Takes::Files,
         }
-    }
-
-    /// Sends large pieces of memory without a copy, and releases them when the kernel no longer refers to them. The
-    /// kernel's notices carry this token: give them to [`handle_notice`](Transport::handle_notice). Pieces are copied
-    /// if the kernel copies anyway, or may keep no more memory. Zero-copy can pay where a network card reads the
-    /// memory; on loopback it costs more than a copy.
-    #[must_use]
-    pub fn with_zero_copy(mut self, ring: &Ring, notice_token: Token) -> Self {
-        if ring.allow_zero_copy(&self.socket).is_ok() {
-            self.rare().zero_copy = Some(ZeroCopy {
-                token: notice_token,
-                notices: None,
-                is_on: true,
-                held: VecDeque::new(),
-                released: 0,
-            });
-        }
-        self
     }
 
     /// Takes memory only. On a blocking socket `sendfile(2)` and `splice(2)` would sleep until the peer has taken
@@ -206,12 +132,10 @@ impl KernelTcp {
                 ring.drain(&self.socket, &mut pages.pipe.borrow_mut(), index(count), more)
             }
             // Most responses are one piece.
-            _ if count == budget.min(left) => {
-                self.send_memory::<1>(ring, queue, once(first), left, count)
-            }
+            _ if count == budget.min(left) => self.send_memory::<1>(ring, once(first), left, count),
             _ => {
                 let (ready, len) = (once(first).chain(rest), budget.min(left));
-                self.send_memory::<PIECES_MAX>(ring, queue, ready, left, len)
+                self.send_memory::<PIECES_MAX>(ring, ready, left, len)
             }
         }
     }
@@ -219,9 +143,8 @@ impl KernelTcp {
     /// Sends at most `len` bytes of memory, in at most `N` pieces. If they are not all of the `left` bytes of the stream,
     /// a packet that is not full waits for more. If the rest waits for a disk, the kernel sends the packet after 200 ms.
     fn send_memory<'a, const N: usize>(
-        &mut self,
-        ring: &mut Ring,
-        queue: &OutQ<Piece>,
+        &self,
+        ring: &Ring,
         ready: impl Iterator<Item = Chunk<'a, Piece>>,
         left: u64,
         len: u64,
@@ -240,35 +163,13 @@ impl KernelTcp {
             }
         }
         let len = len - room;
-        let (pieces, more) = (&pieces[..count], len < left);
-        if let Some(zero_copy) = zero_copy_of(&mut self.rare)
-            && zero_copy.is_on
-            && len >= ZERO_COPY_BYTES_MIN
-        {
-            match ring.send_zero_copy(&self.socket, pieces, more) {
-                Ok(sent) => {
-                    let end = queue.sent() + sent as u64;
-                    let mut taken = queue.next_ready().take_while(|chunk| chunk.at < end);
-                    let is_reusable = taken.any(|chunk| chunk.payload.is_reusable());
-                    zero_copy.held.push_back(if is_reusable { queue.sent() } else { end });
-                    if zero_copy.notices.is_none() {
-                        let op = Op::Notices(self.socket.clone());
-                        zero_copy.notices = Some(ring.submit(op, zero_copy.token));
-                    }
-                    return Ok(sent);
-                }
-                // The socket may keep no more memory.
-                Err(error) if matches!(Fault::of(&error), Fault::Memory(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        ring.send(&self.socket, pieces, more)
+        ring.send(&self.socket, &pieces[..count], len < left)
     }
 
     /// The part of a budget that the rate allows now; `None` if it allows nothing, and a timer runs.
     #[inline]
     fn allowed(&mut self, ring: &mut Ring, budget: u64) -> Option<u64> {
-        match self.rare.as_mut().and_then(|rare| rare.rate.as_mut()) {
+        match &mut self.rate {
             None => Some(budget),
             Some(rate) => {
                 let Some(slices) = &mut rate.slices else { return Some(budget) };
@@ -290,10 +191,6 @@ impl KernelTcp {
         }
     }
 
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
     fn uncork(&mut self, ring: &Ring) {
         if core::mem::take(&mut self.corked) {
             ring.cork(&self.socket, false);
@@ -307,11 +204,6 @@ impl Transport for KernelTcp {
     }
 
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
-        if let Some(zero_copy) = zero_copy_of(&mut self.rare)
-            && !zero_copy.held.is_empty()
-        {
-            zero_copy.release(queue, ring.notice(&self.socket));
-        }
         if self.is_blocked() {
             return Drained::Blocked;
         }
@@ -334,17 +226,11 @@ impl Transport for KernelTcp {
                 Ok(sent) => {
                     let sent = sent as u64;
                     *budget -= sent;
-                    if let Some(rare) = &mut self.rare
-                        && let Some(Rate { slices: Some(slices), .. }) = &mut rare.rate
-                    {
+                    if let Some(slices) = self.rate.as_mut().and_then(|rate| rate.slices.as_mut()) {
                         slices.spend(sent);
                     }
                     queue.mark_sent(sent);
-                    if zero_copy_of(&mut self.rare)
-                        .is_none_or(|zero_copy| zero_copy.held.is_empty())
-                    {
-                        queue.mark_released(sent);
-                    }
+                    queue.mark_released(sent);
                 }
                 Err(error) => match (Fault::of(&error), payload) {
                     (Fault::Blocked, _) => {
@@ -375,12 +261,6 @@ impl Transport for KernelTcp {
         self.writable = None;
     }
 
-    fn handle_notice(&mut self, queue: &mut OutQ<Piece>, notice: Notice) {
-        if let Some(zero_copy) = zero_copy_of(&mut self.rare) {
-            zero_copy.release(queue, notice);
-        }
-    }
-
     fn is_blocked(&self) -> bool {
         self.writable.is_some()
     }
@@ -391,14 +271,13 @@ impl Transport for KernelTcp {
     }
 
     fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
-        let rate = self.rare.as_ref().and_then(|rare| rare.rate.as_ref());
-        if rate.map(|rate| rate.bytes_per_second) == bytes_per_second {
+        if self.rate.as_ref().map(|rate| rate.bytes_per_second) == bytes_per_second {
             return;
         }
         let is_paced = ring.set_rate(&self.socket, bytes_per_second);
-        self.rare().rate = bytes_per_second.map(|bytes_per_second| {
+        self.rate = bytes_per_second.map(|bytes_per_second| {
             let slices = (!is_paced).then(|| Slices::new(bytes_per_second, ring.now()));
-            Rate { bytes_per_second, slices }
+            Box::new(Rate { bytes_per_second, slices })
         });
     }
 
@@ -451,15 +330,6 @@ impl Transport for KernelTcp {
         }
         if let Some(key) = self.writable {
             ring.cancel(key);
-        }
-        let zero_copy = self.rare.as_mut().and_then(|rare| rare.zero_copy.take());
-        let Some(zero_copy) = zero_copy else { return };
-        if let Some(key) = zero_copy.notices {
-            ring.cancel(key);
-        }
-        if !zero_copy.held.is_empty() {
-            // Other owners will soon have the memory, and the peer must not get their bytes.
-            ring.reset(&self.socket);
         }
     }
 }

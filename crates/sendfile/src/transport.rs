@@ -20,7 +20,7 @@ use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use outq::{OutQ, Weight};
-use ring::{Notice, Ring};
+use ring::Ring;
 
 use crate::failure::Failure;
 use crate::payload::Piece;
@@ -157,11 +157,6 @@ pub trait Transport {
 
     /// The socket has room for bytes again. Drain afterwards.
     fn handle_writable(&mut self);
-
-    /// Handles a notice of the kernel about sent bytes ([`Event::Notice`](ring::Event::Notice)). It may release bytes
-    /// of the queue: pump afterwards. By default nothing happens, because a transport that did not ask gets no
-    /// notices.
-    fn handle_notice(&mut self, _queue: &mut OutQ<Piece>, _notice: Notice) {}
 
     /// Returns whether the socket was full at the last try, and has not reported room since.
     fn is_blocked(&self) -> bool;

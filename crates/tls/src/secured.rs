@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use outq::{OutQ, Weight};
-use ring::{Notice, Ring};
+use ring::Ring;
 use sendfile::{Drained, Failure, Handshake, Piece, Takes, Transport};
 
 use crate::acceptors::SharedAcceptors;
@@ -87,10 +87,6 @@ impl<T: Transport> Transport for Secured<T> {
 
     fn handle_writable(&mut self) {
         either!(self, it => it.handle_writable());
-    }
-
-    fn handle_notice(&mut self, queue: &mut OutQ<Piece>, notice: Notice) {
-        either!(self, it => it.handle_notice(queue, notice));
     }
 
     #[inline]

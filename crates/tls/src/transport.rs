@@ -18,7 +18,7 @@ use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use outq::{OutQ, Weight};
-use ring::{Notice, Ring};
+use ring::Ring;
 use sendfile::{Drained, Failure, Handshake as Facts, Piece, Takes, Transport};
 use tls_record::{Alert, Assembly, Fault};
 
@@ -405,10 +405,6 @@ impl<T: Transport> Transport for Tls<T> {
 
     fn handle_writable(&mut self) {
         self.below.handle_writable();
-    }
-
-    fn handle_notice(&mut self, _queue: &mut OutQ<Piece>, notice: Notice) {
-        self.below.handle_notice(&mut self.layer.records, notice);
     }
 
     fn is_blocked(&self) -> bool {

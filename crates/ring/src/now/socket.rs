@@ -21,26 +21,17 @@ const SEND_PIECES_MAX: usize = 1024;
 const SOF_TIMESTAMPING_OPT_ID_TCP: libc::c_uint = 1 << 16;
 /// `<linux/errqueue.h>`.
 const SCM_TSTAMP_ACK: u32 = 2;
-/// `<linux/errqueue.h>`.
-const SO_EE_ORIGIN_ZEROCOPY: u8 = 5;
-/// `<linux/errqueue.h>`.
-const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
 /// The size of a message in an error queue.
 const ERROR_BYTES: u32 = 16;
 const _: () = assert!(ERROR_BYTES as usize == size_of::<libc::sock_extended_err>());
 
-/// `send(2)` or `sendmsg(2)`, nonblocking, without SIGPIPE; of the memory itself (`MSG_ZEROCOPY`) or of
-/// a copy.
+/// `send(2)` or `sendmsg(2)`, nonblocking, without SIGPIPE.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     pieces: &[IoSlice<'_>],
     more: bool,
-    zero_copy: bool,
 ) -> io::Result<usize> {
     let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    if zero_copy {
-        flags |= SendFlags::from_bits_retain(libc::MSG_ZEROCOPY.cast_unsigned());
-    }
     if more {
         flags |= SendFlags::MORE;
     }
@@ -65,12 +56,6 @@ pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> 
     set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
-/// `SO_ZEROCOPY`.
-pub(crate) fn allow_zero_copy(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    set_option(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &on)
-}
-
 /// `setsockopt(2)` at the level of sockets.
 fn set_option<T: Copy>(
     socket: BorrowedFd<'_>,
@@ -85,8 +70,8 @@ fn set_option<T: Copy>(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the error queue of a socket until it is empty: acknowledgements, and completions of zero-copy sends. Other
-/// messages are dropped, because the next call also reports an error of the connection.
+/// Reads the acknowledgements in the error queue of a socket until it is empty. Other messages are dropped, because the
+/// next call also reports an error of the connection.
 pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
     // 8-aligned, as control messages are. Room for an error, an address and three timestamps.
     let mut control = [0_u64; 32];
@@ -122,25 +107,15 @@ pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
                 let data = unsafe { libc::CMSG_DATA(header) }.cast::<libc::sock_extended_err>();
                 // SAFETY: as above; control data need not be aligned for it.
                 let error = unsafe { data.read_unaligned() };
-                tell(&error, notices);
+                if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING
+                    && error.ee_info == SCM_TSTAMP_ACK
+                {
+                    notices.acknowledged(error.ee_data);
+                }
             }
             // SAFETY: as for CMSG_FIRSTHDR.
             header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
         }
-    }
-}
-
-/// Receives one message of an error queue.
-fn tell(error: &libc::sock_extended_err, notices: &mut Notices) {
-    match error.ee_origin {
-        libc::SO_EE_ORIGIN_TIMESTAMPING if error.ee_info == SCM_TSTAMP_ACK => {
-            notices.acknowledged(error.ee_data);
-        }
-        SO_EE_ORIGIN_ZEROCOPY => {
-            let copied = error.ee_code & SO_EE_CODE_ZEROCOPY_COPIED != 0;
-            notices.released(error.ee_info, error.ee_data, copied);
-        }
-        _ => {}
     }
 }
 

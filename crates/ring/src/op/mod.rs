@@ -66,9 +66,8 @@ pub enum Op {
     Readable(Fd),
     /// The kernel's notices about sent bytes, again and again: one [`Event::Notice`] for each news, until cancelled.
     /// Earlier news are reported at once. News that [`Ring::notice`](crate::Ring::notice) has returned may be left out.
-    /// At most one per socket. Fails with `EINVAL` for a socket for which neither
-    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements) nor
-    /// [`Ring::allow_zero_copy`](crate::Ring::allow_zero_copy) was called with success.
+    /// At most one per socket. Fails with `EINVAL` unless
+    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements) was called for the socket with success.
     Notices(Fd),
     /// `openat2(2)`. If the kernel asks to try again with `EAGAIN`, the open is tried 64 times, and then fails with
     /// `EAGAIN`. The reason is a rename or mount anywhere beside a `..` of the path, so that

@@ -21,41 +21,8 @@ impl Ring {
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.send(socket.raw(), pieces, more),
-            None => kernel::send(socket.os(), pieces, more, false),
+            None => kernel::send(socket.os(), pieces, more),
         }
-    }
-
-    /// Sends memory without copying it (`MSG_ZEROCOPY`), as much as the socket has room for now, after
-    /// [`allow_zero_copy`](Self::allow_zero_copy). The memory must not be written to before [`Notice::released`] counts
-    /// this call; else the peer may get the later bytes. The call counts if it sends something.
-    ///
-    /// # Errors
-    ///
-    /// `ENOBUFS` when the socket may keep no more memory (`net.core.optmem_max`, `RLIMIT_MEMLOCK`): then
-    /// [`send`](Self::send) a copy. Else the errors of `send`.
-    pub fn send_zero_copy(
-        &self,
-        socket: &Fd,
-        pieces: &[IoSlice<'_>],
-        more: bool,
-    ) -> io::Result<usize> {
-        match self.world() {
-            Some(world) => world.send_zero_copy(socket.raw(), pieces, more),
-            None => kernel::send(socket.os(), pieces, more, true),
-        }
-    }
-
-    /// Allows [`send_zero_copy`](Self::send_zero_copy) (`SO_ZEROCOPY`).
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP` for sockets other than those of IP.
-    pub fn allow_zero_copy(&self, socket: &Fd) -> io::Result<()> {
-        if self.world().is_none() {
-            kernel::allow_zero_copy(socket.os())?;
-        }
-        socket.begin_notices();
-        Ok(())
     }
 
     /// Asks the kernel to report when the peer has acknowledged bytes that are sent from now on. It costs a message of

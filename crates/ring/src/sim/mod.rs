@@ -111,8 +111,6 @@ pub struct Config {
     pub readahead_pages: usize,
     /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
     pub paces: bool,
-    /// True if the kernel copies the memory of zero-copy sends, as it does for receivers on the same machine.
-    pub copies: bool,
     /// The maximum of changes that wait for a watch; beyond it, the watch only reports that something changed.
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
@@ -191,7 +189,6 @@ impl Config {
             receive: Duration::ZERO,
             readahead_pages: 32,
             paces: true,
-            copies: false,
             watch_queue: 1024,
             descriptors: 20_000,
             file_system: 0xef53,

@@ -86,10 +86,6 @@ pub(super) struct Connection {
     taken: u64,
     /// The value of `taken` when the kernel was asked to report acknowledgements.
     pub(super) told_from: Option<u64>,
-    /// The end of each zero-copy send that has not been released.
-    pub(super) zero_copies: VecDeque<u64>,
-    /// The number of zero-copy sends that have been released.
-    released: u64,
     pub(super) peer: PeerSide,
 }
 
@@ -171,8 +167,6 @@ impl Connection {
             notices: None,
             taken: 0,
             told_from: None,
-            zero_copies: VecDeque::new(),
-            released: 0,
             peer: PeerSide {
                 received: Vec::new(),
                 reading: Reading::Unlimited,
@@ -234,19 +228,10 @@ impl Connection {
         self.taken += count as u64;
     }
 
-    /// The kernel's notices about sent bytes. The kernel refers to memory until the peer has taken it,
-    /// or the connection is gone.
-    pub(super) fn notice(&mut self, copied: bool) -> Notice {
-        let is_gone = self.input == Input::Reset || self.output == Output::Reset;
-        while self.zero_copies.front().is_some_and(|end| is_gone || *end <= self.taken) {
-            self.zero_copies.pop_front();
-            self.released += 1;
-        }
-        Notice {
-            acknowledged: self.told_from.map_or(0, |from| self.taken.saturating_sub(from)),
-            released: self.released,
-            copied: copied && self.released > 0,
-        }
+    /// The kernel's notices about sent bytes.
+    pub(super) fn notice(&self) -> Notice {
+        let acknowledged = self.told_from.map_or(0, |from| self.taken.saturating_sub(from));
+        Notice { acknowledged }
     }
 
     /// From now on, acknowledgements of the peer are reported for the bytes that follow.

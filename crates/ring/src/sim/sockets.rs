@@ -35,20 +35,6 @@ impl World {
         Ok(count)
     }
 
-    pub(crate) fn send_zero_copy(
-        &self,
-        fd: i32,
-        pieces: &[IoSlice<'_>],
-        more: bool,
-    ) -> io::Result<usize> {
-        let count = self.send(fd, pieces, more)?;
-        let mut state = self.state();
-        let conn = state.conn(fd)?;
-        let end = state.conns[conn].sent_to();
-        state.conns[conn].zero_copies.push_back(end);
-        Ok(count)
-    }
-
     pub(crate) fn report_acknowledgements(&self, fd: i32) {
         let mut state = self.state();
         if let Ok(conn) = state.conn(fd) {
@@ -58,8 +44,7 @@ impl World {
 
     pub(crate) fn notice(&self, fd: i32) -> Notice {
         let mut state = self.state();
-        let copied = state.config.copies;
-        state.conn(fd).map_or_else(|_| Notice::default(), |conn| state.conns[conn].notice(copied))
+        state.conn(fd).map_or_else(|_| Notice::default(), |conn| state.conns[conn].notice())
     }
 
     pub(crate) fn receive(&self, fd: i32, room: &mut [u8]) -> io::Result<usize> {

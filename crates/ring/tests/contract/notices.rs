@@ -1,6 +1,6 @@
-//! Notices about sent bytes: acknowledgements, and memory that nothing refers to any more.
+//! Notices about sent bytes: the peer has acknowledged them.
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::IoSlice;
 
 use ring::{Event, Fd, Key, Notice, Op};
 
@@ -10,8 +10,6 @@ on_every_driver!(
     acknowledgements_are_reported,
     acknowledgements_of_a_slow_peer_come_one_after_the_other,
     only_what_is_sent_from_then_on_is_reported,
-    zero_copy_sends_are_released_in_order,
-    memory_is_released_when_the_peer_goes,
     nothing_is_reported_unasked,
     a_socket_is_not_writable_because_of_a_notice,
     receives_go_on_beside_notices,
@@ -95,53 +93,6 @@ fn only_what_is_sent_from_then_on_is_reported(s: &mut Stage) {
     acknowledged(s, notices, 0, 12);
 }
 
-fn zero_copy_sends_are_released_in_order(s: &mut Stage) {
-    let (socket, mut peer) = s.pair();
-    s.ring.allow_zero_copy(&socket).unwrap();
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
-    let bytes = pattern(20_000);
-    for _ in 0..3 {
-        let mut sent = 0;
-        while sent < bytes.len() {
-            sent += s.ring.send_zero_copy(&socket, &[IoSlice::new(&bytes[sent..])], false).unwrap();
-        }
-    }
-    let all = s.peer_gets(&mut peer, 60_000);
-    assert_eq!(all, [&bytes[..], &bytes, &bytes].concat());
-    let mut released = 0;
-    while released < 3 {
-        let next = notice(s, notices).released;
-        assert!(next > released);
-        released = next;
-    }
-    assert_eq!(s.ring.notice(&socket).released, released);
-    assert!(s.rest().is_empty());
-}
-
-fn memory_is_released_when_the_peer_goes(s: &mut Stage) {
-    let (socket, mut peer) = s.pair();
-    s.ring.allow_zero_copy(&socket).unwrap();
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
-    peer.stop_reading();
-    let bytes = pattern(16 * 1024);
-    let mut count = 0;
-    loop {
-        match s.ring.send_zero_copy(&socket, &[IoSlice::new(&bytes)], false) {
-            Ok(_) => count += 1,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    s.pause();
-    assert!(s.ring.notice(&socket).released < count, "the peer has no room for all");
-    peer.reset();
-    let mut released = 0;
-    while released < count {
-        released = notice(s, notices).released;
-    }
-    assert_eq!(released, count);
-}
-
 fn nothing_is_reported_unasked(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     let error = s.done(Op::Notices(socket.clone())).unwrap_err();
@@ -203,8 +154,7 @@ fn a_notice_comes_once(s: &mut Stage) {
 fn a_unix_socket_tells_nothing(s: &mut Stage) {
     let (listener, address) = s.far_listener(Family::Unix);
     let Event::Connected(socket) = s.done(Op::Connect(address)).unwrap() else { unreachable!() };
-    for refused in [s.ring.report_acknowledgements(&socket), s.ring.allow_zero_copy(&socket)] {
-        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
-    }
+    let refused = s.ring.report_acknowledgements(&socket).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
     drop(listener);
 }

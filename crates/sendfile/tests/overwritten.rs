@@ -1,8 +1,8 @@
-//! Memory and files that are overwritten while a peer has not received the bytes sent from them.
-//! Without notices of release the peer gets wrong bytes; with a cyclic buffer it does not.
+//! Files and cyclic buffers that are overwritten while the peer has not received the bytes sent from them. A write to a
+//! file changes what the peer gets. A hole in a file does not, and a cyclic buffer is written to after the copy.
 
 use core::time::Duration;
-use std::io::{ErrorKind, IoSlice, Read as _};
+use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc;
@@ -16,7 +16,6 @@ use sendfile::{
 
 const RECV: u64 = 1;
 const WRITABLE: u64 = 2;
-const NOTICE: u64 = 3;
 const SEEDS: u64 = 60;
 
 /// The byte at a position of a stream. The bytes of two passes through a buffer differ.
@@ -47,18 +46,6 @@ fn receive(peer: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut received = vec![0; count];
     peer.read_exact(&mut received).unwrap();
     received
-}
-
-/// Sends until the socket is full; the number of bytes.
-fn fill(ring: &Ring, socket: &Fd) -> usize {
-    let mut total = 0;
-    loop {
-        match ring.send(socket, &[IoSlice::new(&[0; 16 * 1024])], false) {
-            Ok(count) => total += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return total,
-            Err(error) => panic!("{error}"),
-        }
-    }
 }
 
 #[test]
@@ -102,38 +89,6 @@ fn a_hole_in_a_file_does_not_change_what_the_peer_gets() {
     });
 }
 
-#[test]
-fn memory_that_is_written_before_its_release_changes_what_the_peer_gets() {
-    on_both_drivers(|mut ring| {
-        let (socket, mut peer) = pair(&ring);
-        ring.allow_zero_copy(&socket).unwrap();
-        ring.submit(Op::Notices(socket.clone()), NOTICE);
-        // The peer's buffer is full, so the memory waits here. Half of ours is free again for it.
-        let before = fill(&ring, &socket);
-        let received = receive(&mut peer, before / 2);
-        assert_eq!(received.len(), before / 2);
-        let mut memory = bytes(0..16 * 1024);
-        let sent = loop {
-            match ring.send_zero_copy(&socket, &[IoSlice::new(&memory)], false) {
-                Ok(count) => break count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    ring.submit(Op::Writable(socket.clone()), WRITABLE);
-                    wait(&mut ring, Duration::from_secs(20));
-                }
-                Err(error) => panic!("{error}"),
-            }
-        };
-        let original = memory[..sent].to_vec();
-        assert_eq!(ring.notice(&socket).released, 0, "the kernel refers to it");
-        memory.fill(0);
-        let received = receive(&mut peer, before - before / 2 + sent);
-        assert_ne!(received[received.len() - sent..], original);
-        while ring.notice(&socket).released == 0 {
-            wait(&mut ring, Duration::from_secs(20));
-        }
-    });
-}
-
 fn wait(ring: &mut Ring, at_most: Duration) -> Vec<Completion> {
     let mut completions = Vec::new();
     let until = ring.now() + at_most;
@@ -147,26 +102,21 @@ struct Flow {
     disk: Disk,
     stream: Stream,
     transport: KernelTcp,
-    /// The bytes that were in flight when nothing more could be filled.
-    unreleased_max: u64,
 }
 
 impl Flow {
-    fn new(ring: Ring, socket: Fd, zero_copy: bool) -> Self {
-        let mut transport = KernelTcp::new(socket, RECV, WRITABLE);
-        if zero_copy {
-            transport = transport.with_zero_copy(&ring, NOTICE);
-        }
+    fn new(ring: Ring, socket: Fd) -> Self {
+        let transport = KernelTcp::new(socket, RECV, WRITABLE);
         let disk = Disk::new(DiskConfig { token_base: 1 << 40, ..DiskConfig::default() }).unwrap();
-        Self { ring, disk, stream: Stream::new(), transport, unreleased_max: 0 }
+        Self { ring, disk, stream: Stream::new(), transport }
     }
 
     fn pump(&mut self) -> Progress {
-        let Self { ring, disk, stream, transport, .. } = self;
+        let Self { ring, disk, stream, transport } = self;
         let progress = stream.pump(ring, disk, transport, Owner::of(0));
         let queue = stream.queue();
         queue.check();
-        self.unreleased_max = self.unreleased_max.max(queue.sent() - queue.released());
+        assert_eq!(queue.sent(), queue.released(), "a copy is released at once");
         progress
     }
 
@@ -174,9 +124,6 @@ impl Flow {
         for completion in wait(&mut self.ring, at_most) {
             match (completion.token, completion.result) {
                 (WRITABLE, _) => self.transport.handle_writable(),
-                (NOTICE, Ok(Event::Notice(notice))) => {
-                    self.transport.handle_notice(self.stream.queue(), notice);
-                }
                 (_, Err(error)) => assert_eq!(error.raw_os_error(), Some(125), "cancelled"),
                 other => panic!("{other:?}"),
             }
@@ -222,75 +169,31 @@ impl Flow {
 }
 
 #[test]
-fn a_cyclic_buffer_is_written_again_only_when_the_kernel_is_done_with_it() {
+fn a_cyclic_buffer_is_written_again_only_when_the_kernel_has_copied_it() {
     const TOTAL: u64 = 24 << 20;
-    for zero_copy in [false, true] {
-        on_both_drivers(|ring| {
-            let (socket, mut peer) = pair(&ring);
-            let (go, gone) = mpsc::channel();
-            let reader = thread::spawn(move || {
-                // Slow at first, so that all buffers on the way are full.
-                gone.recv().unwrap();
-                receive(&mut peer, usize::try_from(TOTAL).unwrap())
-            });
-            let mut flow = Flow::new(ring, socket, zero_copy);
-            flow.send(TOTAL, 256 * 1024, 64 * 1024, || {
-                let _ = go.send(());
-            });
-            let received = reader.join().unwrap();
-            let wrong = received.iter().zip(0..).find(|(byte, at)| **byte != value(*at));
-            assert_eq!(wrong, None);
-            assert_eq!(flow.unreleased_max > 0, zero_copy, "a copy is released at once");
+    on_both_drivers(|ring| {
+        let (socket, mut peer) = pair(&ring);
+        let (go, gone) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            // Slow at first, so that all buffers on the way are full.
+            gone.recv().unwrap();
+            receive(&mut peer, usize::try_from(TOTAL).unwrap())
         });
-    }
-}
-
-#[test]
-fn a_receiver_on_the_same_machine_is_sent_copies_soon() {
-    on_both_drivers(|ring| {
-        let (socket, mut peer) = pair(&ring);
-        let reader = thread::spawn(move || receive(&mut peer, 4 << 20));
-        let mut flow = Flow::new(ring, socket, true);
-        flow.send(2 << 20, 256 * 1024, 64 * 1024, || ());
-        assert!(flow.unreleased_max > 0);
-        flow.unreleased_max = 0;
-        let from = flow.stream.sent();
-        flow.send(2 << 20, 256 * 1024, 64 * 1024, || ());
-        assert_eq!(flow.stream.sent() - from, 2 << 20);
-        assert_eq!(flow.unreleased_max, 0, "its notices said that the kernel copies");
-        reader.join().unwrap();
+        let mut flow = Flow::new(ring, socket);
+        flow.send(TOTAL, 256 * 1024, 64 * 1024, || {
+            let _ = go.send(());
+        });
+        let received = reader.join().unwrap();
+        let wrong = received.iter().zip(0..).find(|(byte, at)| **byte != value(*at));
+        assert_eq!(wrong, None);
     });
 }
 
 #[test]
-fn a_connection_that_is_closed_leaves_no_reference_to_its_memory() {
-    on_both_drivers(|ring| {
-        let (socket, mut peer) = pair(&ring);
-        let mut flow = Flow::new(ring, socket, true);
-        let mut buffer = CyclicPool::new(8 << 20, 0).take(8 << 20).unwrap();
-        buffer.room().fill(1);
-        buffer.received(8 << 20);
-        flow.stream.push(Piece::Cyclic(buffer.take(8 << 20)));
-        while flow.pump() != Progress::Blocked {}
-        assert_eq!(buffer.free(), 0);
-        // The response is given up; the memory gets something that is not for this peer.
-        flow.transport.close(&mut flow.ring);
-        flow.stream = Stream::new();
-        buffer.room().fill(2);
-        let mut received = Vec::new();
-        let end = peer.read_to_end(&mut received);
-        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
-        assert!(received.iter().all(|byte| *byte == 1));
-    });
-}
-
-#[test]
-fn every_byte_is_released_whatever_the_peer_does() {
-    let mut late = 0;
+fn a_cyclic_buffer_goes_on_whatever_the_peer_does() {
     for seed in 0..SEEDS {
         let mut config = Config::new(seed);
         config.send_buffer = 20_000 + usize::try_from(seed * 7919 % 400_000).unwrap();
-        config.copies = seed % 4 == 0;
         config.faults.short_send = 0.2;
         let world = World::new(config);
         let mut ring = Ring::simulated(&world);
@@ -306,13 +209,11 @@ fn every_byte_is_released_whatever_the_peer_does() {
         ring.cancel(accept);
         wait(&mut ring, Duration::from_secs(1));
         peer.set_read_rate(Some(1_000_000 + seed * 1_000_000));
-        let mut flow = Flow::new(ring, socket, true);
+        let mut flow = Flow::new(ring, socket);
         flow.send(3_000_000, 200_000, 2000 + usize::try_from(seed * 1003).unwrap(), || ());
         while peer.received_bytes() < 3_000_000 {
             flow.wait(Duration::from_secs(1));
         }
         assert_eq!(peer.received(), bytes(0..3_000_000), "seed {seed}");
-        late += u64::from(flow.unreleased_max > 16 * 1024);
     }
-    assert!(late > SEEDS / 2, "{late} of {SEEDS} streams had to wait");
 }
