@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use crate::acknowledged::Acknowledged;
 use crate::gate::Device;
-use crate::notice::Notices;
 
 /// A shared descriptor of one ring.
 ///
@@ -37,8 +37,8 @@ struct Inner {
     is_direct: Cell<bool>,
     /// The device that calls on it may wait for; only for files and directories.
     device: Cell<Device>,
-    /// The last notices about sent bytes; only for sockets that the kernel was asked to report on.
-    notices: OnceCell<Box<RefCell<Notices>>>,
+    /// The bytes that the peer has acknowledged; only for sockets that the kernel was asked to report on.
+    acknowledged: OnceCell<Box<RefCell<Acknowledged>>>,
 }
 
 /// The descriptor behind an [`Fd`].
@@ -123,7 +123,7 @@ impl Fd {
             is_random: Cell::new(false),
             is_direct: Cell::new(false),
             device: Cell::default(),
-            notices: OnceCell::new(),
+            acknowledged: OnceCell::new(),
         }))
     }
 
@@ -203,14 +203,14 @@ impl Fd {
         self.0.is_direct.get()
     }
 
-    /// Notes that the kernel reports on sent bytes.
-    pub(crate) fn begin_notices(&self) {
-        let _ = self.0.notices.get_or_init(Box::default);
+    /// Notes that the kernel reports acknowledgements.
+    pub(crate) fn count_acknowledged(&self) {
+        let _ = self.0.acknowledged.get_or_init(Box::default);
     }
 
-    /// The notices of the kernel about bytes that were sent, if it was asked for them.
-    pub(crate) fn notices(&self) -> Option<&RefCell<Notices>> {
-        self.0.notices.get().map(|notices| &**notices)
+    /// The bytes that the peer has acknowledged, if the kernel was asked to report them.
+    pub(crate) fn acknowledged(&self) -> Option<&RefCell<Acknowledged>> {
+        self.0.acknowledged.get().map(|acknowledged| &**acknowledged)
     }
 
     /// Returns whether a read of the file has ended, and no operation is bringing the positions of its blocks into

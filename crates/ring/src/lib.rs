@@ -52,6 +52,7 @@
 
 #![deny(unsafe_code)]
 
+mod acknowledged;
 mod beside;
 #[allow(unsafe_code, reason = "memory that the kernel writes to")]
 mod buffer;
@@ -62,7 +63,6 @@ mod fd;
 mod gate;
 mod helpers;
 mod mounts;
-mod notice;
 mod now;
 mod op;
 mod pipe;
@@ -80,6 +80,7 @@ mod symlinks;
 mod timers;
 mod wall;
 
+pub use acknowledged::Left;
 pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
 pub use common::cancelled;
@@ -87,7 +88,6 @@ pub use fault::Fault;
 pub use fd::{Fd, WeakFd};
 pub use gate::{Call, Device, Gate, Shares};
 pub use mounts::learn_device;
-pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;
 pub use now::process::{
     Sockets, block_signals, keep_descriptors_from_programs, start_orphan, take_passed_descriptors,

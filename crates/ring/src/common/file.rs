@@ -105,7 +105,7 @@ impl Common {
             | Op::Readable(_)
             | Op::Timer(_)
             | Op::Signal(_)
-            | Op::Notices(_)
+            | Op::Acknowledgements(_)
             | Op::Child(_) => unreachable!("never sleeps, so no driver gives it to a helper"),
         })
     }

@@ -180,10 +180,10 @@ impl Common {
     /// Takes an operation out of the table just before its last completion is ready.
     fn remove(&mut self, key: Key) -> Option<Slot> {
         let slot = self.table.remove(key)?;
-        if let Op::Notices(fd) = &slot.op
-            && let Some(notices) = fd.notices()
+        if let Op::Acknowledgements(fd) = &slot.op
+            && let Some(acknowledged) = fd.acknowledged()
         {
-            notices.borrow_mut().reporter = None;
+            acknowledged.borrow_mut().reporter = None;
         }
         if let Op::Extents(fd) = &slot.op {
             fd.set_unmapped(false);

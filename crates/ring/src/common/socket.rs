@@ -19,7 +19,7 @@ impl Slot {
             (Op::Recv(fd), _) => Some((Wait::Recv, fd)),
             (Op::Readable(fd), _) => Some((Wait::Readable, fd)),
             (Op::Writable(fd), _) => Some((Wait::Writable, fd)),
-            (Op::Notices(fd), _) => Some((Wait::Notices, fd)),
+            (Op::Acknowledgements(fd), _) => Some((Wait::Acknowledgements, fd)),
             (Op::Signal(_), Pinned::Own(fd)) => Some((Wait::Signal, fd)),
             (Op::Child(_), Pinned::Own(fd)) => Some((Wait::Child, fd)),
             _ => None,
@@ -56,24 +56,24 @@ impl Common {
         Ok(())
     }
 
-    /// Begins to report the notices of a socket by the operation `key`. Earlier notices are reported now.
-    pub(crate) fn begin_notices(&mut self, key: Key, fd: &Fd) {
-        if let Some(notices) = fd.notices() {
-            notices.borrow_mut().reporter = Some(key);
-            self.take_notices(fd);
+    /// Begins to report the acknowledgements of a socket by the operation `key`. Earlier ones are reported now.
+    pub(crate) fn begin_acknowledgements(&mut self, key: Key, fd: &Fd) {
+        if let Some(acknowledged) = fd.acknowledged() {
+            acknowledged.borrow_mut().reporter = Some(key);
+            self.take_acknowledgements(fd);
         }
     }
 
-    /// Reads the kernel's notices about the bytes sent on a socket, and reports news. Returns false if no notices were
-    /// requested for the socket.
-    pub(crate) fn take_notices(&mut self, fd: &Fd) -> bool {
-        let Some(notices) = fd.notices() else { return false };
-        let mut notices = notices.borrow_mut();
-        kernel::read_notices(fd.os(), &mut notices);
-        if let Some(key) = notices.reporter
-            && let Some(notice) = notices.take_news()
+    /// Reads the acknowledgements of a socket, and reports news. Returns false if the kernel was not asked to report
+    /// them.
+    pub(crate) fn take_acknowledgements(&mut self, fd: &Fd) -> bool {
+        let Some(acknowledged) = fd.acknowledged() else { return false };
+        let mut acknowledged = acknowledged.borrow_mut();
+        kernel::read_acknowledgements(fd.os(), &mut acknowledged);
+        if let Some(key) = acknowledged.reporter
+            && let Some(bytes) = acknowledged.take_news()
         {
-            self.emit(key, Event::Notice(notice));
+            self.emit(key, Event::Acknowledged(bytes));
         }
         true
     }

@@ -11,7 +11,7 @@ use rustix::io::{Errno, IoSlice};
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
-use crate::notice::{Left, Notices};
+use crate::acknowledged::{Acknowledged, Left};
 use crate::pipe::Pipe;
 
 /// `IOV_MAX` of `<limits.h>`: the kernel accepts no more pieces in one call.
@@ -41,7 +41,7 @@ pub(crate) fn send(
     })
 }
 
-/// Asks for a notice when the peer has acknowledged the last byte of a send (`SO_TIMESTAMPING`, Linux's
+/// Asks for a message when the peer has acknowledged the last byte of a send (`SO_TIMESTAMPING`, Linux's
 /// networking/timestamping.rst): without the time and without a copy of the packet, with the number of
 /// the byte, counted from now on.
 pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -72,7 +72,7 @@ fn set_option<T: Copy>(
 
 /// Reads the acknowledgements in the error queue of a socket until it is empty. Other messages are dropped, because the
 /// next call also reports an error of the connection.
-pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
+pub(crate) fn read_acknowledgements(socket: BorrowedFd<'_>, acknowledged: &mut Acknowledged) {
     // 8-aligned, as control messages are. Room for an error, an address and three timestamps.
     let mut control = [0_u64; 32];
     loop {
@@ -110,7 +110,7 @@ pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
                 if error.ee_origin == libc::SO_EE_ORIGIN_TIMESTAMPING
                     && error.ee_info == SCM_TSTAMP_ACK
                 {
-                    notices.acknowledged(error.ee_data);
+                    acknowledged.go_on_to(error.ee_data);
                 }
             }
             // SAFETY: as for CMSG_FIRSTHDR.

@@ -12,7 +12,6 @@ use std::process::ExitStatus;
 use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::gate::Device;
-use crate::notice::Notice;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
@@ -64,11 +63,10 @@ pub enum Op {
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
     Readable(Fd),
-    /// The kernel's notices about sent bytes, again and again: one [`Event::Notice`] for each news, until cancelled.
-    /// Earlier news are reported at once. News that [`Ring::notice`](crate::Ring::notice) has returned may be left out.
-    /// At most one per socket. Fails with `EINVAL` unless
+    /// Reports how many bytes the peer has acknowledged, again and again: one [`Event::Acknowledged`] for each news,
+    /// until cancelled. Earlier news are reported at once. At most one per socket. Fails with `EINVAL` unless
     /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements) was called for the socket with success.
-    Notices(Fd),
+    Acknowledgements(Fd),
     /// `openat2(2)`. If the kernel asks to try again with `EAGAIN`, the open is tried 64 times, and then fails with
     /// `EAGAIN`. The reason is a rename or mount anywhere beside a `..` of the path, so that
     /// [`RESOLVE_BENEATH`](OpenHow::BENEATH) could not be ensured.
@@ -279,7 +277,7 @@ impl Op {
             | Self::Connect(_)
             | Self::Writable(_)
             | Self::Readable(_)
-            | Self::Notices(_)
+            | Self::Acknowledgements(_)
             | Self::Write { .. }
             | Self::Timer(_)
             | Self::Signal(_)
@@ -316,8 +314,10 @@ pub enum Event {
     Writable,
     /// The descriptor has something to read, or is dead.
     Readable,
-    /// News of bytes that were sent.
-    Notice(Notice),
+    /// The number of bytes that the peer has acknowledged, of those that were sent since
+    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements). The number is exact only at the end of
+    /// each send. Acknowledged pages of a file may still be referred to: a receiver on the same machine shares them.
+    Acknowledged(u64),
     /// The file is open.
     Opened(Fd),
     /// The attributes of the file.

@@ -64,8 +64,8 @@ pub(crate) enum Wait {
     Readable,
     /// Room to write, once.
     Writable,
-    /// News of sent bytes, again and again.
-    Notices,
+    /// Acknowledgements of sent bytes, again and again.
+    Acknowledgements,
     /// Signals, again and again.
     Signal,
     /// The end of a child process, once.

@@ -223,7 +223,7 @@ impl Ring {
             Op::Read { offset, .. }
             | Op::Splice { offset, .. }
             | Op::Write { at: Some(offset), .. } => *offset >= OFFSET_MAX,
-            Op::Notices(fd) => fd.notices().is_none(),
+            Op::Acknowledgements(fd) => fd.acknowledged().is_none(),
             _ => false,
         };
         let timer = if let Op::Timer(at) = op { Some(at) } else { None };

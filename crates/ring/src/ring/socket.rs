@@ -5,8 +5,8 @@ use core::num::{NonZeroU32, NonZeroU64};
 use std::io::{self, IoSlice};
 
 use super::Ring;
+use crate::acknowledged::Left;
 use crate::fd::{Fd, Handle};
-use crate::notice::{Left, Notice};
 use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
@@ -25,8 +25,8 @@ impl Ring {
         }
     }
 
-    /// Asks the kernel to report when the peer has acknowledged bytes that are sent from now on. It costs a message of
-    /// the kernel for each send.
+    /// Asks the kernel to report when the peer has acknowledged bytes that are sent from now on:
+    /// [`Op::Acknowledgements`](crate::Op::Acknowledgements). It costs a message of the kernel for each send.
     ///
     /// # Errors
     ///
@@ -36,20 +36,8 @@ impl Ring {
             Some(world) => world.report_acknowledgements(socket.raw()),
             None => kernel::report_acknowledgements(socket.os())?,
         }
-        socket.begin_notices();
+        socket.count_acknowledged();
         Ok(())
-    }
-
-    /// The present notices about the bytes sent on a socket. [`Op::Notices`](crate::Op::Notices) reports each change.
-    #[must_use]
-    pub fn notice(&self, socket: &Fd) -> Notice {
-        let Some(notices) = socket.notices() else { return Notice::default() };
-        let mut notices = notices.borrow_mut();
-        match self.world() {
-            Some(world) => notices.set(world.notice(socket.raw())),
-            None => kernel::read_notices(socket.os(), &mut notices),
-        }
-        notices.now()
     }
 
     /// `recv(2)` of the bytes that have come, at most as many as `room` holds. 0 is the end of the stream, if there is

@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
-use crate::notice::Notice;
 use crate::op::Address;
 use crate::timers::Time;
 
@@ -81,7 +80,7 @@ pub(super) struct Connection {
     /// The operation that waits for room in `outbox`.
     pub(super) writer: Option<Waiter>,
     /// The operation that reports the bytes that the peer has taken.
-    pub(super) notices: Option<Waiter>,
+    pub(super) acknowledgements: Option<Waiter>,
     /// The number of bytes that the peer has taken.
     taken: u64,
     /// The value of `taken` when the kernel was asked to report acknowledgements.
@@ -164,7 +163,7 @@ impl Connection {
             rate: None,
             reader: None,
             writer: None,
-            notices: None,
+            acknowledgements: None,
             taken: 0,
             told_from: None,
             peer: PeerSide {
@@ -228,10 +227,9 @@ impl Connection {
         self.taken += count as u64;
     }
 
-    /// The kernel's notices about sent bytes.
-    pub(super) fn notice(&self) -> Notice {
-        let acknowledged = self.told_from.map_or(0, |from| self.taken.saturating_sub(from));
-        Notice { acknowledged }
+    /// The number of bytes that the peer has acknowledged since the kernel was asked to report it.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.told_from.map_or(0, |from| self.taken.saturating_sub(from))
     }
 
     /// From now on, acknowledgements of the peer are reported for the bytes that follow.

@@ -12,7 +12,6 @@ use super::net::{
 };
 use super::world::{Descriptor, Happening, World, WorldState};
 use super::{Waiter, errno};
-use crate::notice::Notice;
 use crate::op::{Address, SPARE_ACCEPTS_MAX};
 use crate::pipe::Pipe;
 
@@ -42,9 +41,9 @@ impl World {
         }
     }
 
-    pub(crate) fn notice(&self, fd: i32) -> Notice {
+    pub(crate) fn acknowledged(&self, fd: i32) -> u64 {
         let mut state = self.state();
-        state.conn(fd).map_or_else(|_| Notice::default(), |conn| state.conns[conn].notice())
+        state.conn(fd).map_or(0, |conn| state.conns[conn].acknowledged())
     }
 
     pub(crate) fn receive(&self, fd: i32, room: &mut [u8]) -> io::Result<usize> {
@@ -156,9 +155,9 @@ impl World {
             one.output = Output::Reset;
             one.input = Input::Reset;
             one.outbox.clear();
-            let (reader, writer, notices) = (one.reader, one.writer, one.notices);
+            let (reader, writer, acknowledgements) = (one.reader, one.writer, one.acknowledgements);
             state.peer_reads(conn);
-            for waiter in [reader, writer, notices] {
+            for waiter in [reader, writer, acknowledgements] {
                 state.look_soon(waiter);
             }
         }
@@ -273,10 +272,10 @@ impl WorldState {
                 }
             }
         }
-        let (reader, writer, notices) = (one.reader, one.writer, one.notices);
+        let (reader, writer, acknowledgements) = (one.reader, one.writer, one.acknowledgements);
         self.look_soon(reader);
         self.look_soon(writer);
-        self.look_soon(notices);
+        self.look_soon(acknowledgements);
     }
 
     /// The maximum of bytes that a receive brings.
@@ -347,9 +346,10 @@ impl WorldState {
         if one.outbox.is_empty() && one.output == Output::Ended {
             one.peer.end = Some(End::Eof);
         }
-        let (writer, notices) = (one.writer.filter(|_| one.is_writable()), one.notices);
+        let (writer, acknowledgements) =
+            (one.writer.filter(|_| one.is_writable()), one.acknowledgements);
         self.look_soon(writer);
-        self.look_soon(notices);
+        self.look_soon(acknowledgements);
         self.peer_reads(conn);
     }
 }

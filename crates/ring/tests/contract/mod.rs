@@ -6,13 +6,13 @@
 
 #[macro_use]
 pub(crate) mod stage;
+mod acknowledgements;
 mod cancel;
 mod changes;
 mod children;
 mod connect;
 mod file_watches;
 mod files;
-mod notices;
 mod pressure;
 mod signals;
 mod sockets;

@@ -4,11 +4,13 @@ use core::time::Duration;
 
 use ring::{Key, Left, Op, Token};
 
-use super::{Call, Calls, Full, InFlight, LOOK, NOTICE, Outcome, Socket, SocketQueues, Stop, Work};
+use super::{
+    ACKNOWLEDGED, Call, Calls, Full, InFlight, LOOK, Outcome, Socket, SocketQueues, Stop, Work,
+};
 use crate::failure::Failure;
 
-/// The time between two looks at the acknowledged bytes while a call waits for them: for sockets without notices, bytes
-/// from before the first call, and notices for which the kernel had no memory.
+/// The time between two looks at the acknowledged bytes while a call waits for them: for sockets without reports, bytes
+/// from before the first call, and reports for which the kernel had no memory.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The calls that wait for acknowledgements of a socket.
@@ -16,7 +18,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Acknowledgements {
     pub(super) calls: Vec<Call>,
     /// `Some` if the kernel reports them.
-    pub(super) notices: Option<Key>,
+    pub(super) reports: Option<Key>,
     /// `Some` while a call waits.
     pub(super) look: Option<Key>,
 }
@@ -87,9 +89,9 @@ impl Calls {
         let fd = queues.transport.socket();
         let acknowledgements = queues.acknowledgements.get_or_insert_with(|| {
             let tells = ring.report_acknowledgements(fd).is_ok();
-            let token = NOTICE | socket.to_bits();
-            let notices = tells.then(|| ring.submit(Op::Notices(fd.clone()), token));
-            Box::new(Acknowledgements { calls: Vec::new(), notices, look: None })
+            let token = ACKNOWLEDGED | socket.to_bits();
+            let reports = tells.then(|| ring.submit(Op::Acknowledgements(fd.clone()), token));
+            Box::new(Acknowledgements { calls: Vec::new(), reports, look: None })
         });
         acknowledgements.calls.push(call);
         self.look(socket);

@@ -58,7 +58,7 @@ const DISK: Token = 1 << 56;
 const CALL: Token = 2 << 56;
 const WRITABLE: Token = 3 << 56;
 const READABLE: Token = 4 << 56;
-const NOTICE: Token = 5 << 56;
+const ACKNOWLEDGED: Token = 5 << 56;
 const LOOK: Token = 6 << 56;
 const KIND: Token = 0xff << 56;
 
@@ -354,8 +354,8 @@ impl Calls {
             self.stop_receive(call, Stop::Closed);
         }
         let Some(acknowledgements) = queues.acknowledgements else { return };
-        let Acknowledgements { calls, notices, look } = *acknowledgements;
-        for op in notices.into_iter().chain(look) {
+        let Acknowledgements { calls, reports, look } = *acknowledgements;
+        for op in reports.into_iter().chain(look) {
             self.ring.cancel(op);
         }
         for call in calls {
@@ -595,7 +595,7 @@ impl Calls {
                     self.receive(Socket(key));
                 }
             }
-            NOTICE => self.look(Socket(key)),
+            ACKNOWLEDGED => self.look(Socket(key)),
             LOOK => {
                 let acknowledgements =
                     self.sockets.get_mut(key).and_then(|queues| queues.acknowledgements.as_mut());

@@ -34,7 +34,7 @@ pub(super) struct Interest {
     queued: bool,
     input: Option<Key>,
     output: Option<Key>,
-    notices: Option<Key>,
+    acknowledgements: Option<Key>,
 }
 
 impl Interest {
@@ -94,7 +94,7 @@ impl Epoll {
             Ok(interest) => {
                 let side = match wait {
                     Wait::Writable | Wait::Connect => &mut interest.output,
-                    Wait::Notices => &mut interest.notices,
+                    Wait::Acknowledgements => &mut interest.acknowledgements,
                     _ => {
                         interest.queued = true;
                         &mut interest.input
@@ -115,7 +115,7 @@ impl Epoll {
         let interest = &mut self.interests[index(fd.raw())];
         match wait {
             Wait::Writable | Wait::Connect => interest.output = None,
-            Wait::Notices => interest.notices = None,
+            Wait::Acknowledgements => interest.acknowledgements = None,
             _ => (interest.input, interest.queued) = (None, false),
         }
     }
@@ -123,8 +123,8 @@ impl Epoll {
     /// Something has happened to the descriptor with this index.
     pub(super) fn handle_edge(&mut self, common: &mut Common, at: usize, flags: EventFlags) {
         self.interests[at].dead |= flags.intersects(GONE);
-        let Interest { input, output, queued, notices, .. } = self.interests[at];
-        if let (Some(key), true) = (notices, flags.contains(EventFlags::ERR)) {
+        let Interest { input, output, queued, acknowledgements, .. } = self.interests[at];
+        if let (Some(key), true) = (acknowledgements, flags.contains(EventFlags::ERR)) {
             self.attempt(common, key);
         }
         if let (Some(key), false, true) = (input, queued, flags.intersects(EventFlags::IN | DEAD)) {
@@ -180,10 +180,10 @@ impl Epoll {
                     self.interests[index(fd.raw())].input = None;
                 }
             }
-            Wait::Notices => common.begin_notices(key, &fd),
+            Wait::Acknowledgements => common.begin_acknowledgements(key, &fd),
             Wait::Writable | Wait::Connect => {
                 // Messages in the error queue would make it look dead.
-                common.take_notices(&fd);
+                common.take_acknowledgements(&fd);
                 if polls(fd.os(), PollFlags::OUT) {
                     self.interests[index(fd.raw())].output = None;
                     end_output(common, key);

@@ -268,9 +268,9 @@ impl Uring {
     /// Gives an operation to the kernel or to a helper, for the first time or again.
     fn begin(&mut self, common: &mut Common, key: Key) {
         let slot = common.table.get_mut(key).expect("just inserted");
-        if let Op::Notices(fd) = &slot.op {
+        if let Op::Acknowledgements(fd) = &slot.op {
             let fd = fd.clone();
-            common.begin_notices(key, &fd);
+            common.begin_acknowledgements(key, &fd);
         }
         let slot = common.table.get_mut(key).expect("just inserted");
         let entry = socket::entry(slot)

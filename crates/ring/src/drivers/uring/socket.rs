@@ -60,7 +60,7 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         }
         Wait::Writable => poll(libc::POLLOUT),
         Wait::Readable | Wait::Signal | Wait::Child => poll(libc::POLLIN),
-        Wait::Notices => {
+        Wait::Acknowledgements => {
             let events = libc::POLLERR.cast_unsigned().into();
             opcode::PollAdd::new(target, events).multi(true).build()
         }
@@ -216,21 +216,21 @@ impl Uring {
                 }
             }
             (Wait::Child, Err(error)) => drop(common.end(key, Err(error))),
-            (Wait::Notices, Ok(_)) => {
-                let (_, fd) = slot.socket().expect("looked at as notices");
+            (Wait::Acknowledgements, Ok(_)) => {
+                let (_, fd) = slot.socket().expect("looked at as acknowledgements");
                 let fd = fd.clone();
-                common.take_notices(&fd);
+                common.take_acknowledgements(&fd);
                 if !more {
                     self.again(common, key, cancelled);
                 }
             }
-            (Wait::Notices, Err(error)) => drop(common.end(key, Err(error))),
+            (Wait::Acknowledgements, Err(error)) => drop(common.end(key, Err(error))),
             (Wait::Writable, Ok(events)) => {
                 let (_, fd) = slot.socket().expect("looked at as a poll");
                 let fd = fd.clone();
                 // A poll reports messages in the error queue as an error, and the end of the peer's side
                 // in any case. Neither means that the socket has room for bytes.
-                let has_error = events & POLLERR != 0 && !common.take_notices(&fd);
+                let has_error = events & POLLERR != 0 && !common.take_acknowledgements(&fd);
                 if events & WRITABLE == 0 && !has_error {
                     if events & POLLRDHUP != 0 {
                         fd.mark_ended();

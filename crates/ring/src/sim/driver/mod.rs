@@ -84,8 +84,8 @@ impl Sim {
                 state.conns[conn].writer = Some(who);
                 now + state.latency(|config| &config.network)
             }),
-            Op::Notices(fd) => state.conn(fd.raw()).map(|conn| {
-                state.conns[conn].notices = Some(who);
+            Op::Acknowledgements(fd) => state.conn(fd.raw()).map(|conn| {
+                state.conns[conn].acknowledgements = Some(who);
                 now + state.latency(|config| &config.network)
             }),
             Op::Read { file, offset, buf, caching } => {
@@ -149,7 +149,7 @@ impl Sim {
                     | Op::Recv(_)
                     | Op::Writable(_)
                     | Op::Readable(_)
-                    | Op::Notices(_)
+                    | Op::Acknowledgements(_)
                     | Op::Watch { .. }
                     | Op::WatchFile { .. }
                     | Op::Signal(_)
@@ -237,9 +237,9 @@ impl Sim {
                     state.listeners[listener].accepts.retain(|other| *other != who);
                 }
             }
-            Some(Op::Recv(fd) | Op::Readable(fd) | Op::Writable(fd) | Op::Notices(fd)) => {
+            Some(Op::Recv(fd) | Op::Readable(fd) | Op::Writable(fd) | Op::Acknowledgements(fd)) => {
                 if let Ok(conn) = state.conn(fd.raw()) {
-                    clear(&mut state.conns[conn].notices);
+                    clear(&mut state.conns[conn].acknowledgements);
                     clear(&mut state.conns[conn].reader);
                     clear(&mut state.conns[conn].writer);
                 }
@@ -317,13 +317,13 @@ impl Sim {
                     Err(error) => Err(error),
                 }
             }
-            Op::Notices(fd) => {
-                let notice = self.world.notice(fd.raw());
-                let notices = fd.notices().expect("looked at when it was submitted");
-                notices.borrow_mut().set(notice);
-                let news = notices.borrow_mut().take_news();
-                if let Some(notice) = news {
-                    common.emit(key, Event::Notice(notice));
+            Op::Acknowledgements(fd) => {
+                let bytes = self.world.acknowledged(fd.raw());
+                let acknowledged = fd.acknowledged().expect("looked at when it was submitted");
+                acknowledged.borrow_mut().set(bytes);
+                let news = acknowledged.borrow_mut().take_news();
+                if let Some(bytes) = news {
+                    common.emit(key, Event::Acknowledged(bytes));
                 }
                 return;
             }

@@ -1,8 +1,8 @@
-//! Notices about sent bytes: the peer has acknowledged them.
+//! Reports of the bytes that the peer has acknowledged.
 
 use std::io::IoSlice;
 
-use ring::{Event, Fd, Key, Notice, Op};
+use ring::{Completion, Event, Fd, Key, Op};
 
 use super::stage::{Family, Stage, pattern};
 
@@ -11,9 +11,9 @@ on_every_driver!(
     acknowledgements_of_a_slow_peer_come_one_after_the_other,
     only_what_is_sent_from_then_on_is_reported,
     nothing_is_reported_unasked,
-    a_socket_is_not_writable_because_of_a_notice,
-    receives_go_on_beside_notices,
-    a_notice_comes_once,
+    a_socket_is_not_writable_because_of_an_acknowledgement,
+    receives_go_on_beside_acknowledgements,
+    a_report_comes_once,
 );
 
 mod unix_sockets {
@@ -22,13 +22,12 @@ mod unix_sockets {
     on_real_drivers!(a_unix_socket_tells_nothing);
 }
 
-/// The next notice of `key`.
+/// The number of bytes that a completion reports.
 #[track_caller]
-fn notice(s: &mut Stage, key: Key) -> Notice {
-    let completion = s.next(key);
+fn bytes_of(completion: Completion) -> u64 {
     assert!(completion.more);
     match completion.result.unwrap() {
-        Event::Notice(notice) => notice,
+        Event::Acknowledged(bytes) => bytes,
         other => panic!("{other:?}"),
     }
 }
@@ -37,7 +36,7 @@ fn notice(s: &mut Stage, key: Key) -> Notice {
 #[track_caller]
 fn acknowledged(s: &mut Stage, key: Key, mut last: u64, bytes: u64) {
     while last < bytes {
-        let acknowledged = notice(s, key).acknowledged;
+        let acknowledged = bytes_of(s.next(key));
         assert!(acknowledged > last && acknowledged <= bytes, "{acknowledged} after {last}");
         last = acknowledged;
     }
@@ -50,36 +49,30 @@ fn send(s: &Stage, socket: &Fd, bytes: &[u8]) {
 fn acknowledgements_are_reported(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     s.ring.report_acknowledgements(&socket).unwrap();
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 7);
+    let reports = s.ring.submit(Op::Acknowledgements(socket.clone()), 7);
     assert!(s.rest().is_empty(), "nothing was sent");
     send(s, &socket, b"hello");
     s.peer_gets(&mut peer, 5);
-    acknowledged(s, notices, 0, 5);
+    acknowledged(s, reports, 0, 5);
     send(s, &socket, &pattern(3000));
     s.peer_gets(&mut peer, 3000);
-    acknowledged(s, notices, 5, 3005);
-    assert_eq!(s.ring.notice(&socket).acknowledged, 3005);
+    acknowledged(s, reports, 5, 3005);
     assert_eq!(s.ring.queued(&socket), 0);
-    s.ring.cancel(notices);
-    s.error(notices);
+    s.ring.cancel(reports);
+    s.error(reports);
     assert!(s.rest().is_empty());
 }
 
 fn acknowledgements_of_a_slow_peer_come_one_after_the_other(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     s.ring.report_acknowledgements(&socket).unwrap();
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    let reports = s.ring.submit(Op::Acknowledgements(socket.clone()), 0);
     peer.stop_reading();
     let total = s.fill(&socket);
-    s.pause();
-    let before = s.ring.notice(&socket).acknowledged;
+    let before = s.rest().into_iter().map(bytes_of).last().unwrap_or(0);
     assert!(before < total as u64, "the peer has no room for all");
     s.peer_gets(&mut peer, total);
-    let mut last = 0;
-    while last < total as u64 {
-        last = notice(s, notices).acknowledged;
-    }
-    assert_eq!(last, total as u64);
+    acknowledged(s, reports, before, total as u64);
 }
 
 fn only_what_is_sent_from_then_on_is_reported(s: &mut Stage) {
@@ -88,21 +81,21 @@ fn only_what_is_sent_from_then_on_is_reported(s: &mut Stage) {
     send(s, &socket, b"before");
     s.ring.report_acknowledgements(&socket).unwrap();
     send(s, &socket, b"from then on");
-    let notices = s.ring.submit(Op::Notices(socket), 0);
+    let reports = s.ring.submit(Op::Acknowledgements(socket), 0);
     s.peer_gets(&mut peer, 18);
-    acknowledged(s, notices, 0, 12);
+    acknowledged(s, reports, 0, 12);
 }
 
 fn nothing_is_reported_unasked(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
-    let error = s.done(Op::Notices(socket.clone())).unwrap_err();
+    let error = s.done(Op::Acknowledgements(socket.clone())).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     send(s, &socket, b"hello");
     s.peer_gets(&mut peer, 5);
-    assert_eq!(s.ring.notice(&socket), Notice::default());
+    assert!(s.rest().is_empty());
 }
 
-fn a_socket_is_not_writable_because_of_a_notice(s: &mut Stage) {
+fn a_socket_is_not_writable_because_of_an_acknowledgement(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     s.ring.report_acknowledgements(&socket).unwrap();
     peer.stop_reading();
@@ -110,41 +103,41 @@ fn a_socket_is_not_writable_because_of_a_notice(s: &mut Stage) {
     // The acknowledgement waits in the error queue.
     s.pause();
     let writable = s.ring.submit(Op::Writable(socket.clone()), 0);
-    let notices = s.ring.submit(Op::Notices(socket), 0);
+    let reports = s.ring.submit(Op::Acknowledgements(socket), 0);
     let came = s.rest();
-    assert!(came.iter().all(|one| one.key == notices), "{came:?}");
+    assert!(came.iter().all(|one| one.key == reports), "{came:?}");
     while s.rest_now().iter().all(|one| one.key != writable) {
         peer.take();
     }
 }
 
-fn receives_go_on_beside_notices(s: &mut Stage) {
+fn receives_go_on_beside_acknowledgements(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     s.ring.report_acknowledgements(&socket).unwrap();
     let recv = s.ring.submit(Op::Recv(socket.clone()), 0);
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
+    let reports = s.ring.submit(Op::Acknowledgements(socket.clone()), 0);
     for round in 1..=20 {
         send(s, &socket, b"ping");
         s.peer_gets(&mut peer, 4);
         peer.send(b"pong");
         assert_eq!(s.received_bytes(recv, 4), b"pong");
-        acknowledged(s, notices, 4 * (round - 1), 4 * round);
+        acknowledged(s, reports, 4 * (round - 1), 4 * round);
     }
 }
 
-fn a_notice_comes_once(s: &mut Stage) {
+fn a_report_comes_once(s: &mut Stage) {
     let (socket, mut peer) = s.pair();
     s.ring.report_acknowledgements(&socket).unwrap();
     send(s, &socket, b"hello");
     s.peer_gets(&mut peer, 5);
     s.pause();
     // News from before the operation.
-    let notices = s.ring.submit(Op::Notices(socket.clone()), 0);
-    acknowledged(s, notices, 0, 5);
+    let reports = s.ring.submit(Op::Acknowledgements(socket.clone()), 0);
+    acknowledged(s, reports, 0, 5);
     assert!(s.rest().is_empty());
-    s.ring.cancel(notices);
-    s.error(notices);
-    let again = s.ring.submit(Op::Notices(socket.clone()), 0);
+    s.ring.cancel(reports);
+    s.error(reports);
+    let again = s.ring.submit(Op::Acknowledgements(socket.clone()), 0);
     assert!(s.rest().is_empty());
     send(s, &socket, b"again");
     s.peer_gets(&mut peer, 5);
