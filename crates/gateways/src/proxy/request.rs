@@ -14,7 +14,7 @@
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `X-Request-Id` | the id of the request: that of a trusted proxy, or one that is made |
 //! | `Via` | continued, with a comment if the request is one for what a page includes |
-//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*`, `X-Real-IP` and the fields of [`is_of_outer_request`] are left out too. All name the scheme that counts |
+//! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*`, `X-Real-IP` and the fields of `is_of_outer_request` are left out too. All name the scheme that counts |
 //! | `Proxy` | not at all: CGI programs mistake it for the proxy that they are to use ("httpoxy") |
 //! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
