@@ -461,22 +461,21 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
     assert_eq!(exported, declared);
 }
 
-/// Valgrind has no vDSO, and writes its findings to standard error.
+/// Valgrind has no vDSO, and writes its findings to standard error. It holds its lock in `io_uring_enter(2)` (3.19), so no
+/// other thread runs while the program waits: a program with threads cannot be tried.
 #[test]
-fn programs_run_beneath_valgrind() {
+fn a_program_runs_beneath_valgrind() {
     if !exists("cc") {
         skip!("no C compiler (cc)");
     }
     if !exists("valgrind") {
         skip!("valgrind is not installed");
     }
-    for source in [BRIEF, DESCRIPTORS] {
-        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        let (program, library) = compile(source, dir.path());
-        evict(cold_file(dir.path()));
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["-q", "--error-exitcode=99"]).arg(program).env("LD_LIBRARY_PATH", library);
-        let output = valgrind.arg(dir.path()).output().unwrap();
-        assert!(output.status.success(), "{source}: {output:?}");
-    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(BRIEF, dir.path());
+    evict(cold_file(dir.path()));
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=99"]).arg(program).env("LD_LIBRARY_PATH", library);
+    let output = valgrind.arg(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
