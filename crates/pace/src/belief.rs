@@ -3,8 +3,8 @@
 //! An exact check costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is cold);
 //! `cachestat(2)` costs 1 to 2 us and can only show that a page is missing. A block leaves the page cache when
 //! memory is short, when a process drops it, or when its file changes, and the kernel reports none of these events.
-//! So the age of the last check decides whether a block is believed to be resident. In addition, each use touches
-//! one byte of the block; only right after a read the touch may be left out ([`JUST_READ`]).
+//! So a block is believed to be resident only for a limited time after a check. In addition, each use touches one byte
+//! of the block; only right after a read the touch may be left out ([`JUST_READ`]).
 
 use core::time::Duration;
 

@@ -29,7 +29,7 @@ fn content(client: u64, file: u64) -> Content {
     Content::pseudo_random(client * FILES + file, 3 * MIB + (client * FILES + file) * 123_457)
 }
 
-/// What the clients have got: responses that were compared byte by byte, and their bytes.
+/// The sums of all clients: responses that were compared byte by byte, and their bytes.
 #[derive(Default)]
 struct Got {
     responses: AtomicU64,
@@ -265,6 +265,6 @@ fn downloads_of_cold_files_alone_and_256_at_once_get_their_bytes_and_none_waits_
         shares
     });
     server.terminate();
-    // How even the shares are depends on what else runs: nobody is left out.
+    // Other programs make the shares uneven, but each client has some bytes.
     assert!(shares.iter().all(|&share| share > 0), "{shares:?}");
 }

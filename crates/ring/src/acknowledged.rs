@@ -1,4 +1,4 @@
-//! What is known about the peer of a socket: how many bytes it has acknowledged, and how it has left.
+//! Facts about the peer of a socket: the number of bytes that it has acknowledged, and the way in which it has left.
 
 use crate::slab::Key;
 

@@ -268,7 +268,7 @@ impl File {
     }
 
     /// Notes that a read begins which drops the pages that it brings into a block. The read ends when the result is dropped.
-    /// Until then no worker believes that the block is resident. Looks that were made before the end are not believed later.
+    /// Until then no worker believes that the block is resident. A look made before the end is not believed after it.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
         let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))

@@ -33,7 +33,7 @@ struct Toy {
     made: BTreeMap<State, Vec<u8>>,
 }
 
-/// What tells the states of a file apart: its number, the nanoseconds and the seconds of its last modification, its size.
+/// The state of a file: its number, the nanoseconds and the seconds of its last modification, and its size.
 type State = (u64, u32, i64, u64);
 
 const fn state(stat: &Stat) -> State {
