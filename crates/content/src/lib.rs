@@ -5,35 +5,36 @@
 //! small file. Data that the kernel has in memory is read directly; other data goes through the ring. Requests for the
 //! same path join the load.
 //!
-//! A cached resource is believed until an inode event contradicts it, and for a limited time (see *Freshness*). Some
-//! files have no such events: on network file systems and FUSE, behind symbolic links, and with several names. For these
-//! files the time is `AGE_MAX`. From half of the time on, a request for a file begins another load in the background.
+//! A cached resource is used without a check until an inode event reports a change, and for a limited time (see
+//! *Freshness*). Some files have no such events: on network file systems and FUSE, behind symbolic links, and with
+//! several names. For these files the time is `AGE_MAX`. From half of the time on, a request for a file begins another
+//! load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
 //! elsewhere. The kernel is asked directly for names that it has in memory. Where directories are watched, it is also
-//! asked for data. Both are done for at most 64 paths in a worker turn. If it says that nothing has a name, no load
-//! begins. An open for reading may still sleep: until a program permits the open (fanotify), or until an access control
-//! list has been read. After a direct call that slept, all requests go through the ring for one minute. After requests
-//! for several files of a directory, a helper searches the names of the directory for precompressed files. If there are
-//! no such files, loads look for no siblings until an event reports one.
+//! asked for data. The kernel is asked directly for at most 64 paths in a worker turn. If the kernel says that a name
+//! does not exist, no load begins. An open for reading may still sleep: until a program permits the open (fanotify), or
+//! until an access control list has been read. After a direct call that slept, all requests go through the ring for one
+//! minute. After requests for several files of a directory, a helper searches the names of the directory for
+//! precompressed files. If there are no such files, loads look for no siblings until an event reports one.
 //!
 //! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at again,
 //! so a change between the first look and the watch is not missed. A change of a file evicts its entry, its siblings,
 //! and the index and the listing of its directory. A change of a directory evicts everything below it. Changes are
-//! handled before received bytes, so a request that follows a change sees it. Events do not report everything: files
-//! without events (above) are believed for 1 s and looked at again from 0.5 s on. Watched files are believed for 10 s
-//! and looked at again from 5 s on, because neither writes through shared mappings nor mounts over the file or its
-//! directories make events. A small file is looked at again after its read, and not kept if it changed meanwhile. If a
-//! file had changed less than 3 s before it was read, it is read again at the next look, because some file systems have
-//! times in whole seconds.
+//! handled before received bytes, so a request that follows a change sees it. Events do not report everything: the
+//! knowledge of files without events (above) is used for 1 s, and these files are looked at again from 0.5 s on. The
+//! knowledge of watched files is used for 10 s, and these files are looked at again from 5 s on. The reason is that
+//! writes through shared mappings make no events, and mounts over a file or over its directories make no events. A
+//! small file is looked at again after its read, and not kept if it changed meanwhile. If a file had changed less than
+//! 3 s before it was read, it is read again at the next look, because some file systems have times in whole seconds.
 //!
 //! **Devices.** Each worker finds out by its own calls how long a device has been silent; all workers know which
 //! devices are silent (`ring::Silences`). The kernel answers much from memory. So after a late call, the end of another
-//! call does not always count as an answer of the device. The end counts if that call took 1 s, or if it needed data
-//! that was not in memory when the call began. For a look for a name on a disk, the second rule applies only if the
-//! look took at least 1 ms. If a device has answered nothing for 1 s, no request waits for an error page on that
-//! device. nginx has no such deadline: it sends the header before the first read, and the worker or one of its 32
-//! threads waits.
+//! call is not always an answer of the device. It is an answer if that call took 1 s, or if that call needed data that
+//! was not in memory when the call began. For a look for a name on a disk, the second rule applies only if the look
+//! took at least 1 ms. If a device has answered nothing for 1 s, no request waits for an error page on that device.
+//! nginx has no such deadline: it sends the header before the first read, and the worker or one of its 32 threads
+//! waits.
 
 #![forbid(unsafe_code)]
 
@@ -100,11 +101,11 @@ use session::shell::Shell;
 use sources::Sources;
 use watch::{Notice, Progress, Watches};
 
-/// The time for which a resource is believed if changes make no events.
+/// The time for which a cached resource is used without a check if changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// The time for which a resource is believed if changes make events. The time is limited because some changes make no
-/// events: writes through a shared mapping, a mount over the file or its directories, and writes through a new second
-/// name in a directory that is not watched.
+/// The time for which a cached resource is used without a check if changes make events. The time is limited because
+/// some changes make no events: writes through a shared mapping, a mount over the file or its directories, and writes
+/// through a new second name in a directory that is not watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// The maximum age at which an old resource is served while a slow disk delays the load of a new
 /// one.
@@ -134,7 +135,7 @@ const UNWATCH_LOOKS_MAX: usize = 16;
 /// directory.
 const UNWATCH_EVICTIONS_MAX: usize = 4;
 
-/// The files of all trees, as one worker has cached them.
+/// The files of all trees that one worker has cached.
 pub struct Content {
     trees: Vec<Tree>,
     library: Library,
@@ -160,13 +161,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Serves these trees, in the order of their ids. `descriptors_max` is the number of
-    /// descriptors for files that stay open, an eighth of the worker's descriptors. Loads use up to
-    /// half as many in addition. `in_memory` says which files are kept in memory.
+    /// Makes the content of these trees, in the order of their ids. At most `descriptors_max` files stay open: an
+    /// eighth of the worker's descriptors. Loads use up to half of this number in addition. `in_memory` says which
+    /// files are kept in memory.
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     pub fn new(
         trees: Vec<Tree>,
         descriptors_max: usize,
@@ -224,7 +225,7 @@ impl Content {
     }
 
     /// Finds a resource. Without a ticket nothing waits for the load, whose answer is only cached.
-    // Each request comes here, and a call would cost 30 instructions.
+    // Each request comes here, and a call that is not inlined would cost 30 instructions.
     #[inline(always)]
     fn find_for(
         &mut self,
@@ -860,7 +861,7 @@ const fn unavailable(reason: Reason) -> Answer {
     Answer::Error(Status::ServiceUnavailable, reason)
 }
 
-/// The time for which a resource is believed.
+/// The time for which a cached resource is used without a check.
 fn age_max(resource: &Resource) -> Duration {
     if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
 }

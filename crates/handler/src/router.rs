@@ -1,4 +1,4 @@
-//! The handler of the server: finds the route of each request, and follows the route's action.
+//! The handler of the server: finds the route of each request, and does what the route says.
 
 mod admit;
 mod advance;
@@ -70,16 +70,18 @@ pub struct Router {
     programs: Programs,
     proxy: Proxy,
     pages: Pages,
-    /// Earlier servings, oldest first, each with the trees that the serving after it no longer has. Requests that began
-    /// earlier may still use these trees.
+    /// The servings that were replaced, oldest first. (A [`Serving`] is a configuration in use by this worker.) Each
+    /// has the list of its trees that the next serving does not have. Requests that began before the replacement may
+    /// still use these trees.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests that wait for an event.
     pending: HashMap<Ticket, Pending, RandomState>,
-    /// The answers of requests that had to wait.
+    /// The answers to requests that had to wait, until their sessions take these answers.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The request whose body was offered last, in the state `Offered`. One place is enough: its session asks for its
-    /// answer next or never, except with HTTP/2 after a refusal. Then another request may have taken the place, and the
-    /// conditions are checked again.
+    /// The last request that was passed to [`Handler::consumer`], in the state `Offered`, which has the decision of the
+    /// route's guard. One entry is enough: this request is the next one for which a session calls [`Handler::find`], or
+    /// the session never calls it. There is one exception: with HTTP/2 a refused request is found later. If the entry
+    /// has been replaced by another request meanwhile, the guard checks the conditions of the route again.
     offered: Option<(Ticket, State<'static>)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
@@ -100,7 +102,7 @@ impl Handler for Router {
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
-        // A request that is turned away is answered without its body.
+        // A request that its site turns away (`https.rs`) is answered without its body.
         if may_turn_away(request, &serving) && turned_away(shell, request, &serving, site).is_some()
         {
             return None;
@@ -116,7 +118,7 @@ impl Handler for Router {
         if lacks_slash(&serving, destination, &self.scratch).is_some() {
             return None;
         }
-        // A body that is refused needs no memory.
+        // If the guard refuses a request, the body needs no memory.
         if let Some(guard) = serving.guard(route) {
             let admitted = admit(shell, request, &serving, guard);
             self.offered = Some((request.ticket, State::Offered(admitted)));
@@ -126,7 +128,7 @@ impl Handler for Router {
         let Some(storage) = storage_of(shell, request, &serving, route) else {
             return self.proxy.consumer(request, Needs::Nothing, bytes_max);
         };
-        // A collected body may be no longer than the limit of all collected bodies together.
+        // A body of unknown length is collected, so it may not exceed the limit of all collected bodies together.
         let of_all = serving.snapshot.quota().bytes_max().max(storage.memory_max);
         let is_collected = request.head.framing == Framing::Unknown;
         let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
@@ -155,12 +157,12 @@ impl Handler for Router {
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
                 let outcome = match &request.head.method {
-                    // The request is about the server, and not about one of its resources (RFC 9110 §9.3.7).
+                    // The request is about the server, and not about a resource (RFC 9110 §9.3.7).
                     Method::Options => Outcome::Options(ALLOW),
                     Method::Get | Method::Head => {
                         Outcome::Error(Status::BadRequest, Reason::Target)
                     }
-                    // The server is no proxy to other servers for clients (RFC 9110 §9.3.6).
+                    // `CONNECT` comes here: it is for forward proxies (RFC 9110 §9.3.6), and samum is none.
                     method => not_taken(method, ALLOW_NONE),
                 };
                 let admitted = admit_at_site(shell, request, &serving, site, None);
@@ -228,7 +230,7 @@ impl Handler for Router {
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
         let (serving, destination) = (Rc::clone(&answer.serving), answer.destination);
         Some(match &answer.outcome {
-            // The file of the page cannot be read, so the error gets the server's own page.
+            // The file of the error page cannot be read, so the response has samum's own error page.
             Outcome::Paged(paged) => {
                 Answer { serving, destination, outcome: paged.error.unpaged() }
             }
@@ -319,7 +321,8 @@ impl Handler for Router {
     fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
         loop {
             let (ticket, interim) = self.proxy.next_interim()?;
-            // A page has a head of its own, so interim responses of an upstream are left out.
+            // If an upstream responds to an include of a page, its interim responses are dropped: the head of the
+            // response is the page's.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, interim));
             }
@@ -329,7 +332,7 @@ impl Handler for Router {
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         loop {
             let (ticket, answer) = self.answers.pop_front()?;
-            // An answer whose ticket belongs to a page is skipped, because that page is no longer wanted.
+            // An answer to an include is dropped, because its page is no longer wanted.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, answer));
             }
@@ -357,16 +360,17 @@ impl Handler for Router {
 }
 
 impl Router {
-    /// Serves the snapshot of the worker from its open directories, in the order of
-    /// [`Snapshot::roots`](crate::serving::Snapshot::roots). At most `descriptors_max` files stay open.
+    /// Makes a router for the worker's current snapshot. `roots` has an open directory for each of
+    /// [`Snapshot::roots`](crate::serving::Snapshot::roots), in the same order. At most `descriptors_max` files stay
+    /// open.
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     ///
     /// # Panics
     ///
-    /// If there is not one open directory for each root.
+    /// If the number of open directories differs from the number of roots.
     pub fn new(roots: &[Fd], descriptors_max: usize, shell: &mut Shell<Desk>) -> io::Result<Self> {
         let servings = Rc::clone(&shell.desk.servings);
         let snapshot = Arc::clone(&servings.now().snapshot);
@@ -406,7 +410,7 @@ impl Router {
         (self.authorizer, self.is_attached) = (Some(authorizer), true);
     }
 
-    /// Wraps the answers of all routes from now on.
+    /// From now on, lets a wrapper answer requests to all routes, and change responses.
     pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
@@ -416,9 +420,9 @@ impl Router {
         self.files.set_copier(copier);
     }
 
-    /// Serves another snapshot from now on. `roots` has the newly opened directories, by their index in
-    /// [`Snapshot::roots`]: those of trees that the old snapshot did not have. Requests that have begun are answered by
-    /// the old snapshot.
+    /// Serves another snapshot from now on. `roots` has the directories of the trees that the old snapshot did not
+    /// have, by the index of the directory in [`Snapshot::roots`]. Requests that have begun are answered from the old
+    /// snapshot.
     pub fn replace(
         &mut self,
         shell: &mut Shell<Desk>,
@@ -434,14 +438,14 @@ impl Router {
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.set_tuning(serving.snapshot.tuning().clone());
         self.servings.replace(serving);
-        // Viewers may not be allowed to see the status page under the new configuration, so their responses end.
+        // The new configuration may no longer permit the viewers of the status page, so their responses end.
         self.viewers.end_all();
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
     }
 
-    /// From now on, keeps files in memory in the form that the transports need. `takes` is what all of them can send, or
-    /// `None` if they differ: see [`Context::takes`].
+    /// From now on, keeps files in memory in the form that the transports need. `takes` says what all transports can
+    /// send, or is `None` if the transports differ: see [`Context::takes`].
     pub const fn set_takes(&mut self, takes: Option<Takes>) {
         self.files.set_takes(takes);
     }
@@ -458,8 +462,9 @@ impl Router {
         }
     }
 
-    /// Replaces the directory of a root from now on. Without a new directory, requests get a 503. Responses that have
-    /// begun are completed from the old directory.
+    /// Replaces the directory of a root from now on. `root` is the index in [`Snapshot::roots`]. Without a new
+    /// directory, requests for files of this root get a 503. Responses that have begun are completed from the old
+    /// directory.
     pub fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
         let serving = self.servings.now();
         for tree in serving.trees_of(root) {
@@ -468,7 +473,7 @@ impl Router {
     }
 
     /// Finds the answer to a request for a path that is in normal form.
-    // Each request comes here, and a call would cost 30 instructions.
+    // Each request comes here, and a call that is not inlined would cost 30 instructions.
     #[inline(always)]
     fn find_path(
         &mut self,
@@ -490,7 +495,7 @@ impl Router {
         if self.is_attached && self.has_say(&entry.route) {
             return self.arrive(shell, request, &serving, destination, path);
         }
-        // Most requests are for files in memory, which need no state.
+        // Most requests are for files in memory. Such a request needs no `State`.
         if let (Method::Get | Method::Head, Served::Files { tree, has_pages: false }) =
             (&request.head.method, &entry.served)
             && let Some(rest) = path.get(entry.prefix.len()..)
@@ -508,8 +513,8 @@ impl Router {
         self.begin(shell, request, &serving, destination, path)
     }
 
-    /// Finds the answer for a path that no route has. If a route has the path with a slash, the answer may be a redirect to
-    /// it.
+    /// Finds the answer for a path that no route has. If a route has the path with a slash, the answer may be a
+    /// redirect to that route.
     #[inline(never)]
     fn find_none(
         &mut self,
@@ -544,7 +549,7 @@ impl Router {
         self.perform(shell, request.ticket, (serving, destination), next)
     }
 
-    /// Begins a request that the guard of its route has let pass.
+    /// Begins to answer a request that the guard of its route has let pass.
     #[inline(never)]
     fn begin(
         &mut self,
@@ -559,7 +564,8 @@ impl Router {
         self.perform(shell, request.ticket, (serving, destination), next)
     }
 
-    /// Refuses a request.
+    /// Answers a request with an outcome that needs no file and no gateway: a refusal, an error, a redirect, or the
+    /// methods of the server.
     #[inline(never)]
     fn refuse(
         &mut self,
@@ -573,7 +579,7 @@ impl Router {
         self.perform(shell, request.ticket, (serving, destination), next)
     }
 
-    /// Continues a request for a file that is not in memory.
+    /// Continues a request whose file was not found in memory.
     #[inline(never)]
     fn take_file(
         &mut self,
@@ -617,7 +623,7 @@ impl Router {
                     (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
                 }
                 Err(error) => {
-                    // The error gets the error page of the route to which the path would belong.
+                    // The response has the error page of the route to which the path would belong.
                     let destination = match normalize(url_path, &mut name) {
                         Ok(()) => serving.destination(site, &name),
                         Err(_) => Destination { site, route: None },

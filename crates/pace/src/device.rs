@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-/// The minimum bytes of a read that continues a stream: the unit of residency. A copy of this size costs as much as an
-/// exact check, and also proves residency.
+/// The minimum bytes of a read that continues a stream: the size of the blocks whose residency is remembered. A copy of
+/// this size costs as much as an exact residency check, and shows the same.
 pub const CHUNK_MIN: u64 = 256 * 1024;
 /// The maximum bytes of a read that continues a stream: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
 pub const CHUNK_MAX: u64 = 1024 * 1024;
@@ -11,18 +11,22 @@ pub const CHUNK_MAX: u64 = 1024 * 1024;
 /// The constants of the model. All values of this type except [`Constants::DEFAULT`] are for experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// A window that drains in this time needs no proof. The time is half of one access of a hard disk: a client that
-    /// waits for a disk does not notice it. A client does not notice a stop of this length either, so
+    /// The time in which the *harmless* window drains at the measured rate. The harmless window is used without a
+    /// trial, because other reads wait for it only this time. The time is half of one access of a hard disk: a client
+    /// that waits for a disk does not notice it. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
-    /// The busy time of a round. A limit of the kernel first lets the bytes for 100 ms through without a pause
-    /// (`throtl_slice` in block/blk-throttle.c). So the first round, which takes 50 ms, has the bytes for 150 ms, and
-    /// the device seems three times as fast as it is. In a much shorter round the device would seem as fast as memory.
+    /// The minimum busy time of a round: the time in which reads are in flight. A rate limit of the kernel first lets
+    /// the bytes for 100 ms through without a pause (`throtl_slice` in block/blk-throttle.c). So the first round of 50
+    /// ms has the bytes for 150 ms, and the device seems three times as fast as it is. In a much shorter round the
+    /// device would seem as fast as memory.
     pub round: Duration,
-    /// The minimum reads of a round. The minimum matters for devices that need more than `round` for this number of
-    /// reads.
+    /// The minimum number of reads in a round. It makes rounds longer on devices that need more than `round` for so
+    /// many reads.
     pub reads: u64,
-    /// The best power, and the rate of a limit in slices, are believed for this time: the length of BBR's filters.
+    /// The time for which two results are used before they are measured again. One is the window of the most *power*
+    /// (rate divided by latency). The other is the rate of a device that is limited in slices of time
+    /// ([`Spacing`](crate::Spacing)). The filters of BBR are as long.
     pub memory: Duration,
     /// The smallest window: two of the smallest reads, so that one read is under way while the end of the other read is
     /// handled.
@@ -31,39 +35,42 @@ pub struct Constants {
     /// than with this window: the first rounds do not show that the device is fast. With twice this window, other reads
     /// wait 1.5 times as long (`tests/disks.txt`).
     pub window_first: u64,
-    /// The largest window: a read of [`CHUNK_MAX`] in each slot that a worker or a process has for one device.
+    /// The largest window: a read of [`CHUNK_MAX`] in each of the 32 slots that a worker or a process has for one
+    /// device.
     pub window_max: u64,
-    /// The kernel may read ahead if this window is harmless.
+    /// The kernel may read ahead if the harmless window has at least this many bytes.
     pub readahead: u64,
-    /// After one round in which `readahead` was harmless, a window smaller by this factor is enough; after two in a
-    /// row, a window smaller by its square. When `memory` has passed, the rule for one round applies again. Bytes that
-    /// the kernel has read ahead need no reads later and are not counted, so the device looks slower than it is. A
-    /// device that other processes use looks slower, too. After one round the factor is smaller than after two, because
-    /// a limit lets a burst through first.
+    /// A round is *fast* if it lets the kernel read ahead. After one fast round, the next round is fast with a harmless
+    /// window that is smaller than `readahead` by this factor. After two fast rounds in a row, the window may be
+    /// smaller by the square of the factor. When `memory` has passed, the rule for one round applies again. There are
+    /// two reasons for this factor. Bytes that the kernel has read ahead need no reads later and are not counted, so
+    /// the device looks slower than it is. A device that other processes use looks slower, too. One round does not
+    /// permit the square, because a rate limit first lets a burst through.
     ///
     /// Measurements and simulations:
     ///
     /// - On a disk of 1.3 GB/s, a repeated download of 200 cold files used 230 ms of CPU time per GiB without this
     ///   factor. With this factor, the download used 194 ms (medians of 6 alternating runs, not kept).
     /// - On a disk of 1.7 GB/s, the round after the first fast round had a rate of 265 to 561 MB/s in 4 of 9 starts.
-    ///   The proof needs 629 MB/s. With this factor, the round after the proof needs 315 MB/s.
-    /// - If the round after the proof needed 629 MB/s, too, the p99 of small reads in the first second would be shorter
+    ///   The first fast round needs 629 MB/s. With this factor, the round after it needs 315 MB/s.
+    /// - If the second round needed 629 MB/s, too, the p99 of small reads in the first second would be shorter
     ///   (simulated, not kept). At a limit of 320 MiB/s, the p99 would be 30 ms, and is 143 ms now. At a limit of 400
     ///   MiB/s, the p99 would be 20 ms, and is 78 ms now.
-    /// - Downloads on a device that other processes use were simulated with this model, and with 32 threads that send
-    ///   files. If the round after the proof needed 629 MB/s, too, the slowest first round with the model would have
-    ///   0.42 of the rate of the threads, and has 0.96 now.
+    /// - When this factor was chosen, the first downloads from a shared device after the start were simulated, with
+    ///   this model and with 32 threads that send files. In the slowest case, the model had 0.96 of the rate of the
+    ///   threads. If the second round had needed 629 MB/s, too, the model would have had 0.42 (not kept).
     pub steady: u64,
-    /// With this many bytes, the first round may prove a fast device before the round ends. A first read in each slot
-    /// of a worker or of a process brings this many bytes. A limit of 160 MiB/s lets this many bytes through in 100 ms.
+    /// If the first round has this many bytes, it may show a fast device before it ends. These are 64 reads of
+    /// [`CHUNK_MIN`], one in each slot that a worker has for all devices together. A rate limit of 160 MiB/s lets this
+    /// many bytes through in 100 ms.
     pub proof: u64,
-    /// If the kernel reads ahead, the reads of a round ask for at least this many bytes, the same number as `proof`.
-    /// With readahead the first reads of 200 files have 4 KiB each, and do not show that a device has become slow
-    /// (`tests/shared.txt`: "no ahead").
+    /// While the kernel may read ahead, a round ends only after reads of at least this many bytes, the same number as
+    /// `proof`. With readahead the first reads of 200 files have 4 KiB each. Without this minimum, a round of so short
+    /// reads would make a fast device look slow (`tests/shared.txt`: "no ahead").
     pub ahead: u64,
-    /// The smallest window after a round that lets the kernel read ahead. A process that asks a shared device for less
-    /// gets less, so the harmless window and the rate would make each other smaller (`tests/shared.txt`: "no
-    /// window_ahead").
+    /// The smallest window after a round that lets the kernel read ahead. If a process asks a shared device for fewer
+    /// bytes, it gets fewer bytes. So without this minimum the harmless window and the rate would make each other
+    /// smaller (`tests/shared.txt`: "no window_ahead").
     pub window_ahead: u64,
     /// [`Spacing`](crate::Spacing): a read is quick if its time is shorter than the mean by this factor. The times of
     /// reads on a hard disk differ by a smaller factor. The times of reads under a limit in slices differ by a factor
@@ -75,8 +82,8 @@ pub struct Constants {
     pub spare: u64,
 }
 
-/// If a device neither begins nor ends a read for this time, a read may be lost (`Shares` of the ring counts in the
-/// same way).
+/// If no read of a device begins or ends for this time, the reads in flight may never end. `Shares` of the crate `ring`
+/// regards a device as silent after the same time.
 const STALLED: Duration = Duration::from_secs(1);
 
 impl Constants {
@@ -109,7 +116,7 @@ pub struct Pace {
     constants: Constants,
     /// Bytes that may be in flight; a power of two.
     window: u64,
-    /// The harmless part of the window.
+    /// The harmless window in bytes. When a round has been judged, `window` is at least as large.
     harmless: u64,
     /// The number of rounds in a row that have shown a fast device, at most 2. The kernel may read ahead if it is
     /// not 0.
@@ -129,15 +136,17 @@ pub struct Pace {
     rate: u64,
 }
 
-/// The sums since the last judgement.
+/// The sums of the current round, which began when the last round was judged.
 #[derive(Clone, Copy, Debug)]
 struct Round {
+    /// The time in which reads were in flight.
     busy: Duration,
     /// The sum of the bytes in flight, each multiplied by its nanoseconds.
     filled: u128,
     reads: u64,
     /// The bytes that these reads asked for.
     asked: u64,
+    /// The bytes that the device has delivered.
     bytes: u64,
 }
 
@@ -219,14 +228,14 @@ impl Pace {
     }
 
     /// True if one more chunk may be in flight. If no read has begun or ended for a second, the reads in flight may
-    /// never end, and do not count.
+    /// never end, and are ignored.
     #[must_use]
     pub fn has_room(&self, now: Duration) -> bool {
         self.in_flight.saturating_add(self.chunk()) <= self.window
             || now.saturating_sub(self.now) >= STALLED
     }
 
-    /// The further bytes that may be in flight now.
+    /// The number of further bytes that may be in flight now.
     #[must_use]
     pub const fn room(&self) -> u64 {
         self.window.saturating_sub(self.in_flight)
@@ -260,13 +269,13 @@ impl Pace {
         } else if self.is_proof() {
             self.harmless = self.harmless_at(self.round.rate());
             self.fast = 1;
-            // The window is not yet `window_ahead`: the proof may be only the burst that a limit lets through without a
-            // pause.
+            // The window does not rise to `window_ahead` yet: these bytes may be only the burst that a rate limit lets
+            // through without a pause.
             self.window = self.window.max(self.harmless);
         }
     }
 
-    /// True at the end of a round.
+    /// True if the round is complete.
     fn ends_round(&self) -> bool {
         let Constants { round, reads, ahead, .. } = self.constants;
         let is_enough = if self.lets_kernel_read_ahead() {
@@ -285,7 +294,7 @@ impl Pace {
         is_first && self.round.bytes >= proof && self.harmless_at(self.round.rate()) >= readahead
     }
 
-    /// The window that drains in [`Constants::wait`].
+    /// The window that drains in [`Constants::wait`] at a rate in bytes per second.
     fn harmless_at(&self, rate: u128) -> u64 {
         self.window_near(rate * self.constants.wait.as_nanos() / 1_000_000_000)
     }
@@ -327,7 +336,7 @@ impl Pace {
         }
     }
 
-    /// The best window, or a window next to it while one is still to be tried.
+    /// The best window. While trials are left, a window next to the best window.
     fn next_window(&mut self) -> u64 {
         if self.trials == 0 {
             return self.best.window;
@@ -476,7 +485,7 @@ mod tests {
                     *read = 1 + draw % MIB;
                     pace.begin(*read, now);
                 } else {
-                    // The test includes a clock that goes back, and bytes that nothing asked for.
+                    // The test includes a clock that goes back, and bytes that no read asked for.
                     pace.end(core::mem::take(read), draw * draw, now / 2);
                 }
                 let (chunk, window) = (pace.chunk(), pace.window);

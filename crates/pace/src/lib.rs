@@ -1,5 +1,5 @@
-//! The pace of a device: the size of its reads, the number of reads at a time, and the time for which memory pages are
-//! believed to be resident after a read.
+//! The pace of a device: the size of reads, the number of reads at a time, and the time for which memory pages are
+//! regarded as resident after a read.
 //!
 //! All readers of files use this model. Each worker has its own [`Pace`] for each device (`st_dev`), and so has each
 //! process that reads without workers. The model is pure: it receives the times at which each read begins and ends, and
@@ -9,7 +9,7 @@
 //! has at least 50 ms of busy time and 8 reads. The three sums of a round are: the busy time, the bytes read, and the
 //! bytes in flight multiplied by their time. The sums give
 //!
-//! - the rate: bytes divided by busy time. Concurrent reads need not be told apart. Time in which no read is asked for
+//! - the rate: bytes divided by busy time. The times of concurrent reads need not be separated. Time without a read
 //!   does not make a device look slow;
 //! - the mean of the bytes in flight; this mean divided by the rate is the mean latency (Little 1961).
 //!
@@ -20,7 +20,7 @@
 //! of two:
 //!
 //! - the *harmless* window: the bytes that drain in 5 ms at the measured rate. The harmless window is used without a
-//!   trial, because other reads wait for it only about 5 ms. On a fast device the harmless window alone decides;
+//!   trial, because other reads wait for it only about 5 ms. On a fast device the harmless window is the larger one;
 //! - the window of the most *power*: rate divided by latency (Kleinrock 1979). If the bytes in flight are doubled, the
 //!   power of a network disk doubles until its link is full. The power of a hard disk rises as long as reads get
 //!   larger. If the bytes in flight are doubled on a disk with a rate limit, the power of the disk is halved: the rate
@@ -30,34 +30,34 @@
 //!
 //! The larger of the two windows is used. [`Pace::chunk`] is half of the window, between 256 KiB and 1 MiB.
 //! [`Pace::depth`] is the number of chunks in the window: two reads of 256 KiB in the smallest window, many reads of 1
-//! MiB in a large window. If 4 MiB are harmless on a device, the kernel may read ahead
+//! MiB in a large window. If the harmless window of a device has 4 MiB, the kernel may read ahead
 //! ([`Pace::lets_kernel_read_ahead`]). The kernel's readahead is megabytes for each stream, and no window bounds this
 //! readahead. When the readahead of a file has begun, it ends only with the file. So there is no readahead until the
-//! device is known to be fast. If 16 MiB are read quickly, the device counts as fast before the first round ends. After
-//! one fast round, a harmless window of 2 MiB is enough for readahead of new streams; after two fast rounds in a row, 1
-//! MiB is enough ([`Constants::steady`]).
+//! device is known to be fast. If 16 MiB are read quickly, the device is regarded as fast before the first round ends.
+//! After one fast round, a harmless window of 2 MiB is enough for readahead of new streams; after two fast rounds in a
+//! row, 1 MiB is enough ([`Constants::steady`]).
 //!
 //! After a round that lets the kernel read ahead, the window is at least [`Constants::window_ahead`]. If several
-//! processes use a device, a process that asks for less gets less: the measured rate falls, so the window shrinks, and
-//! the rate falls again. A smaller window would not bound the wait of other reads, because the kernel reads ahead for
-//! all streams. `tests/shared.txt` has such devices.
+//! processes use a device, a process that asks for fewer bytes gets fewer bytes: the measured rate falls, so the window
+//! shrinks, and the rate falls again. A smaller window would not bound the wait of other reads, because the kernel
+//! reads ahead for all streams. `tests/shared.txt` has such devices.
 //!
 //! The depth limits only reads that continue a file. First reads of files, and reads of small files, are limited only
 //! by the slots of the worker (or of the process). The model also measures first reads, so the model notices if more
 //! bytes in flight would raise the power.
 //!
-//! **How the model forgets.** The best power is believed for 10 s. Then the next round counts as the best, and twice
-//! its window and half its window are tried again. BBR believes the latency of a path for the same time (Cardwell and
-//! others 2016). The harmless window comes from the last round.
+//! **How the model forgets.** The best power is used for 10 s. Then the next round becomes the best round, and twice
+//! the window of this round and half the window are tried again. BBR uses the measured latency of a path for the same
+//! time (Cardwell and others 2016). The harmless window comes from the last round.
 //!
 //! **Constants** are the fields of [`Constants`], each with its source. `tests/disks.txt` has the results of
-//! simulations on eleven disks. The simulations compare this model, the former rules, BBR's rule, the best fixed
-//! choice, and the model with each constant halved and doubled.
+//! simulations on eleven disks. The simulations compare this model, the rules before this model, BBR's rule, the best
+//! fixed choice, and the model with each constant halved and doubled.
 //!
 //! In these simulations two parts of the model seem to do harm: the harmless window and readahead each make the p99 of
-//! small reads longer on average. The harmless window and readahead are for fast disks, and save CPU time, which the
-//! simulation does not count. `samum-bench league disk mixed` measured the model on a real disk, in runs of 5 and of 3
-//! rounds. All runs were made twice, with the same outcome, and were not kept.
+//! small reads longer on average. The harmless window and readahead are for fast disks, and save CPU time. The
+//! simulations do not include CPU time. `samum-bench league disk mixed` measured the model on a real disk, in runs of 5
+//! and of 3 rounds. All runs were made twice, with the same outcome, and were not kept.
 //!
 //! 200 cold files, requested at the same time, had this rate and this CPU time per GiB:
 //!

@@ -1,35 +1,36 @@
 //! Disks as one worker uses them: buffers, queue depth, and the queues of waiting streams.
 //!
-//! Streams wait in two queues. The first has the streams that want to read, each at most once. The second has the
-//! streams that hold buffers while their peers receive nothing. When memory is short, the oldest streams of the second
-//! give back first. Only the peer can release sent bytes. So a connection whose peer acknowledges nothing for 10 s is
-//! closed while others wait for memory.
+//! Streams wait in two queues. The first queue has the streams that want to read, each at most once. The second queue
+//! has the streams that hold buffers while their peers receive nothing. When memory is short, the streams that have
+//! been longest in the second queue give back buffers first. Only the peer can release sent bytes. So a connection
+//! whose peer acknowledges nothing for 10 s is closed while other streams wait for memory.
 //!
 //! A device has a share of the reads, and a pace. The pace bounds the further reads of a stream, not the first read of
 //! a file, so an index page does not wait for downloads. A stream in the queue overtakes streams whose device does not
-//! answer. A stream reads on for 30 ms; then others in the queue come first. A read that takes longer than its patience
-//! fails for its stream, and stays counted until it ends.
+//! answer. A stream reads for 30 ms at a time; then other streams in the queue come first. If a read takes longer than
+//! [`DiskConfig::patience`], the stream gets an error. The read stays counted until it ends.
 //!
-//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it uses a part:
-//! two windows of its transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps the
-//! memory until the peer has acknowledged it, so small windows must not hold large buffers: `tests/sharing.rs` has the
-//! cost of both.
+//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it uses a part of a
+//! buffer: two windows of the transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps
+//! the memory until the peer has acknowledged the bytes, so small windows must not hold large buffers.
+//! `tests/sharing.rs` has the cost of whole buffers and of parts.
 //!
 //! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range is then 4 KiB,
-//! because the first window of the kernel is read in single pages. One splice of a range is under way at a time: two
-//! look to the kernel like random reads. On other devices the kernel's readahead is off, because one stream that reads
-//! 16 MiB ahead makes all others wait. Streams keep their own reads in flight there, and begin a read when less than
-//! half of their window is used.
+//! because the kernel reads the first window of the readahead in single pages. Only one splice of a range is under way
+//! at a time, because two would look to the kernel like random reads. On other devices the kernel's readahead is off,
+//! because one stream that reads 16 MiB ahead makes all others wait. On these devices each stream keeps reads of its
+//! own in flight, and begins a read when less than half of the window is used.
 //!
-//! Resident bytes for a transport that sends only from memory are copied by the worker's thread, 64 KiB at a time
-//! (`copy.rs`). Such a copy needs no slot of a device, and counts as a hit. It uses a buffer as a read does; when
-//! three quarters of the buffers are lent, only in the turn of its stream, and for bytes that the stream needs next.
+//! For a transport that sends only from memory, the worker's thread copies resident bytes, 64 KiB at a time
+//! (`copy.rs`). Such a copy needs no slot of a device, and is counted as a hit. The copy uses a buffer, as a read does.
+//! When three quarters of the buffers are lent, a stream copies only in its turn, and only bytes that it needs next.
 //!
-//! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
+//! If a response would begin with bytes of a device that does not answer, the response is refused before its head is
+//! promised.
 //!
 //! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
-//! another from sending. A read ends where a block is known to be resident. A stream that reads from the disk anyway
-//! does not ask for residency: the next splice shows it exactly, and costs less.
+//! another stream from sending. A read ends in front of a block that is known to be resident. A stream that reads from
+//! the disk anyway makes no residency checks: the next splice is as exact, and costs less.
 
 mod copy;
 mod counts;
@@ -80,27 +81,27 @@ use upkeep::{Sweeps, Upkeep};
 pub struct DiskConfig {
     /// The bytes of all buffers together; rounded down to whole buffers of 256 KiB, at least 4.
     pub memory_bytes: usize,
-    /// Pipes, which hold pages of the page cache on their way out, at most 1 MiB each; 0 means that
-    /// everything is read into buffers.
+    /// The maximum of pipes. A pipe has at most 1 MiB of the page cache on the way to a socket. 0 means that all bytes
+    /// are read into buffers.
     pub pipes: usize,
     /// The maximum of files that stay open after their streams have ended, until their pages have left the page cache:
-    /// for at most a minute. Of further files, pages on their way to a peer stay in the page cache. For transports that
-    /// send only from memory, it is the maximum of files with a second descriptor, for reads that bypass the page
-    /// cache.
+    /// for at most a minute. At this limit, pages that are on their way to a peer stay in the page cache. The same
+    /// number is the maximum of files with a second descriptor, for reads that bypass the page cache.
     pub lingering_files: usize,
     /// The maximum of reads in flight. One device has at most a half of them, and a quarter if it has not answered for
     /// a second ([`Shares`]).
     pub depth: usize,
-    /// If set, a read that takes longer fails. If no read of a device has ended for so long, its reads fail at once. In
-    /// each such time one read may try, of all disks with the same [`Devices`].
+    /// If set, a read that takes longer than this time fails. If no read of a device has ended for this time, further
+    /// reads of the device fail at once. All disks with the same [`Devices`] together try one read of the device in
+    /// each such time.
     pub patience: Option<Duration>,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
 }
 
 impl Default for DiskConfig {
-    /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight. 1,024 lingering files:
-    /// enough if as many streams end within a second.
+    /// 16 MiB, 64 pipes and 64 reads are enough for 64 streams that each keep one read in flight. 1,024 lingering files
+    /// are enough if 1,024 streams end within a second.
     fn default() -> Self {
         Self {
             memory_bytes: 16 << 20,
@@ -163,8 +164,8 @@ impl Disk {
         Self::sharing(config, Arc::default(), Arc::default())
     }
 
-    /// As [`new`](Self::new), with the knowledge of other workers' disks about the page cache and the devices. Disks
-    /// that send the same files with different policies need this to be exact about residency.
+    /// Maps the buffers. The disk shares the knowledge of other workers' disks about the page cache and the devices. If
+    /// disks send the same files with different policies, they know residency exactly only if they share it.
     ///
     /// # Errors
     ///
@@ -202,12 +203,12 @@ impl Disk {
         })
     }
 
-    /// Gives reads another time from now on. See [`DiskConfig::patience`].
+    /// Changes [`DiskConfig::patience`] from now on.
     pub const fn set_patience(&mut self, patience: Option<Duration>) {
         self.config.patience = patience;
     }
 
-    /// Reads in flight.
+    /// The number of reads in flight.
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.reads.taken()
@@ -219,7 +220,7 @@ impl Disk {
         self.counts.all
     }
 
-    /// The devices that were read from.
+    /// The devices from which this disk has read, with their counts.
     pub fn devices(&self) -> impl Iterator<Item = (Device, DeviceStats)> {
         self.counts.by_device.iter().map(|(device, reads)| {
             let Reads { begun, ended, time, bytes } = *reads;
@@ -229,7 +230,7 @@ impl Disk {
         })
     }
 
-    /// The streams that wait until they may read.
+    /// The number of streams that wait until they may read.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.len()
@@ -241,13 +242,13 @@ impl Disk {
         self.counts.all.hit_bytes += bytes;
     }
 
-    /// Buffers that reads in flight and streams hold.
+    /// The number of buffers that are held by reads in flight or by streams.
     #[must_use]
     pub fn buffers_lent(&self) -> usize {
         self.pool.count() - self.pool.available()
     }
 
-    /// Returns whether a read could begin now.
+    /// Returns whether a slot, a buffer and a pipe are free, so that a read could begin now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.has_room_beside(0, 0)
@@ -268,7 +269,7 @@ impl Disk {
     }
 
     /// The next file system whose files leave in an unusual way, for a report to the operator. Disks with the same
-    /// [`Devices`] name it once. Call it after [`handle`](Self::handle).
+    /// [`Devices`] together name each file system once. Call this after [`handle`](Self::handle).
     pub fn next_unusual(&mut self) -> Option<Unusual> {
         self.file_systems.next_unusual()
     }

@@ -1,39 +1,39 @@
 //! One open file, and knowledge of its residency in the page cache.
 //!
 //! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. On Linux (6.18, ext4)
-//! `cachestat(2)` counts folios that are still being read, so it can prove only that pages are missing.
-//! `RWF_NOWAIT` is exact but costs a copy of the range, and starts a read of missing pages. So `RWF_NOWAIT` is
-//! asked only where `cachestat` counts all pages. Residency is asked at three depths, by block of 256 KiB:
+//! `cachestat(2)` counts folios that are still being read, so it can prove only that pages are missing. A read with
+//! `RWF_NOWAIT` is exact, but copies the range, and starts a read of missing pages. So such a read is made only if
+//! `cachestat` counts all pages. Residency is checked in three ways, by block of 256 KiB:
 //!
-//! | depth | when | finds |
+//! | check | when | finds |
 //! |---|---|---|
-//! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | not for 10 s ([`belief`]), or something is missing | everything |
-//! | confirm: `cachestat` of the block | not confirmed for 5 ms | any page evicted since the look |
+//! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | the last look is older than 10 s ([`belief`]), or something is missing | everything |
+//! | confirm: `cachestat` of the block | the last look or confirm is older than 5 ms | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
-//! All open files of one inode share this knowledge. A touch proves nothing about a block of which a part was
-//! evicted and read again. So while a read of ours in a block is in flight, no earlier look at the block is
-//! believed. The end of the read discards the looks at the block; where the kernel reads ahead, also the looks at
-//! all later blocks. Another worker's read may drop the pages that it brings, and also pages that a look has
-//! found. So the workers share a table ([`PageCache`]). While such a read is in flight, nothing of its block
-//! counts as resident. After its end, earlier looks are not believed.
+//! All open files of one inode share this knowledge. If a part of a block was evicted and read again, a touch proves
+//! nothing. So while a read of ours in a block is in flight, earlier looks at the block are not used. The end of the
+//! read discards the looks at the block. If the kernel reads ahead, the looks at all later blocks are discarded, too.
+//! Another worker's read may drop the pages that it brings, and also pages that a look has found. So the workers share
+//! a table ([`PageCache`]). While such a read is in flight, no byte of its block is regarded as resident. After the end
+//! of the read, earlier looks are not used.
 //!
-//! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, by an operation of the ring
+//! Some file systems do not know `RWF_NOWAIT`. So an operation of the ring asks each file system for its name once
 //! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. With swap, and on
-//! overlayfs, `mincore(2)` looks; it needs a mapping, and is exact. Such a look is believed for 5 ms. But
-//! `mincore` reports every page as resident to a process that neither owns the file nor may write to it. For such
-//! a file, and on all other file systems, nothing counts as resident: FUSE and networks ask a server even
-//! about pages in the page cache. An overlay of a network file system would have to ask its server, too. While a
+//! overlayfs, looks are made by `mincore(2)`, which needs a mapping and is exact. Such a look is used for 5 ms. But
+//! `mincore` reports every page as resident to a process that neither owns the file nor may write to it. For such a
+//! file, and on all other file systems, nothing is regarded as resident: FUSE and network file systems ask a server
+//! even about pages in the page cache. An overlay of a network file system would have to ask the server, too. While a
 //! copy replaces a lower file, the look is at the lower file.
 //!
-//! `sendfile(2)` sleeps for one read in two remaining cases. First: a page is evicted less than 5 ms (50 ms where
-//! `cachestat` is refused) before its use, while the touched byte stays. Reclaim hardly does so, because a page
-//! just used is not on the inactive list. Second: a page was evicted, and another process or worker reads its
-//! block again out of order, by a read that is not noted here. The random worlds of
-//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third case it may
-//! sleep for the journal: the first use of another user's changed file writes its access time, unless it is
-//! mounted with `noatime`. Besides `sendfile(2)`, a read of the ring in front of a splice may sleep on a device
-//! that has no free tag (`docs/linux.md`).
+//! `sendfile(2)` sleeps for one read in two remaining cases. First: a page is evicted less than 5 ms before its use (50
+//! ms where `cachestat` is refused), while the touched byte stays. Reclaim hardly does so, because a page just used is
+//! not on the inactive list. Second: a page was evicted, and another process or worker reads the block of this page
+//! again out of order, by a read that is not noted here. The random worlds of `crates/samum/tests/simulation.rs` count
+//! the first case, and assert that nothing else sleeps. In a third case `sendfile(2)` may sleep for the journal: the
+//! first use of another user's changed file writes the access time, unless the file system is mounted with `noatime`.
+//! Besides `sendfile(2)`, a read of the ring in front of a splice may sleep on a device that has no free tag
+//! (`docs/linux.md`).
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
@@ -51,10 +51,12 @@ use crate::way::{OVERLAYFS, RAMFS, TMPFS};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
-/// Blocks remembered per inode; beyond it (1 GiB) each use looks exactly.
+/// The maximum of blocks that are remembered for each inode, which is 1 GiB. At this limit all blocks of the inode are
+/// forgotten.
 const BLOCKS_MAX: usize = 4096;
-/// The maximum distance of the kernel's readahead ahead of a stream. One file of 1 GiB on a disk with windows of
-/// 16 MiB: 1,718 MB/s without, 2,034 with 8 MiB and 2,078 with 15 MiB (medians of 9 rounds, ±20 %).
+/// The maximum distance in bytes of the kernel's readahead ahead of a stream. One file of 1 GiB was read from a disk
+/// with windows of 16 MiB: at 1,718 MB/s without this readahead, at 2,034 MB/s with 8 MiB, and at 2,078 MB/s with 15
+/// MiB (medians of 9 rounds, ±20 %).
 const AHEAD_MAX: u64 = 8 << 20;
 /// The pages at either end of a discarded read that may have stayed.
 const EDGE_PAGES: u64 = 2;
@@ -191,7 +193,7 @@ impl File {
         }
     }
 
-    /// As [`new`](Self::new), for a file that is known to be on a memory file system (`tmpfs`, a `memfd`).
+    /// Makes a file that is known to be on a memory file system (`tmpfs`, a `memfd`).
     #[must_use]
     pub fn in_memory(fd: Fd, stat: &Stat) -> Self {
         let file = Self::new(fd, stat);
@@ -230,13 +232,13 @@ impl File {
         &self.direct
     }
 
-    /// The size in bytes when it was opened.
+    /// The size in bytes when the file was opened.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// The file system it is on.
+    /// The file system of the file, by the number of its device (`st_dev`).
     #[must_use]
     pub const fn dev(&self) -> u64 {
         self.dev
@@ -356,10 +358,10 @@ impl File {
     }
 
     /// Counts the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means that a read is
-    /// needed (which also finds the end of a truncated file).
+    /// needed; the read also finds the end of a truncated file.
     ///
-    /// `look`: whether unknown blocks are looked at. For a stream that reads from the disk anyway the next read
-    /// finds out as exactly, and costs less.
+    /// If `look` is true, unknown blocks are looked at. A stream that reads from the disk anyway needs no look: its
+    /// next read is as exact, and costs less.
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         match self.telling.get() {
             Telling::Memory if !ring.has_swap() => return len,

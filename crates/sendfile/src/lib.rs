@@ -1,26 +1,26 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
-//! A file that is not in the page cache makes `sendfile(2)` sleep, and with it the thread and all other clients of
-//! that thread. FreeBSD's `sendfile(2)` does not sleep (Smirnoff 2014); this crate does the same on Linux. It
-//! knows which ranges are resident ([`File`]) and lends those to `sendfile(2)`. It reads other ranges through the
-//! ring into buffers of a [`Disk`], and sends from there. `file.rs` names the few cases in which
-//! `sendfile(2)` sleeps all the same.
+//! If a file is not in the page cache, `sendfile(2)` sleeps. Then the thread and all other clients of the thread wait.
+//! FreeBSD's `sendfile(2)` does not sleep (Smirnoff 2014), and this crate does the same on Linux. The crate knows which
+//! ranges are resident, that is, in the page cache ([`File`]), and sends these ranges by `sendfile(2)`. It reads other
+//! ranges through the ring into buffers or pipes of a [`Disk`], and sends from there. `file.rs` names the few cases in
+//! which `sendfile(2)` still sleeps.
 //!
 //! # Which part to use
 //!
-//! - A program without a loop of its own uses [`Calls`] and nothing else: begin a call, wait for its completion.
-//!   The page of [`Calls`] has an example, `examples/three_calls.rs` is a longer one. `libsamum` offers the same
-//!   calls to C.
-//! - A server with a loop over a [`ring::Ring`] uses one [`Disk`] per thread, and one [`Stream`] and one
-//!   [`Transport`] ([`KernelTcp`]) per connection: see below. `examples/file_server.rs` is one, for HTTP.
-//! - A protocol that changes bytes on their way, as TLS does, or that retransmits, implements [`Transport`]. A
-//!   protocol that merges several streams into one, as HTTP/2 does, fills each of them and moves the ready pieces
-//!   ([`Stream::fill`], [`OutQ::take_ready`](outq::OutQ::take_ready)).
+//! - A program without an event loop of its own uses only [`Calls`]: it begins a call and waits for the completion. The
+//!   page of [`Calls`] has a short example, and `examples/three_calls.rs` is a longer example. `libsamum` offers the
+//!   same calls to C.
+//! - A server with a loop over a [`ring::Ring`] uses one [`Disk`] per thread, and one [`Stream`] and one [`Transport`]
+//!   ([`KernelTcp`]) per connection: see below. `examples/file_server.rs` is such a server, for HTTP.
+//! - A protocol that changes bytes (TLS), or that retransmits bytes, implements [`Transport`]. A protocol that merges
+//!   several streams into one (HTTP/2) fills each stream and moves the ready pieces ([`Stream::fill`],
+//!   [`OutQ::take_ready`](outq::OutQ::take_ready)).
 //!
 //! # A loop of your own
 //!
-//! A [`Stream`] carries responses to one peer: bytes in memory, and ranges of files. [`Stream::pump`] does all
-//! that can be done now, and says why it stops. A stream is a queue and the source that fills it:
+//! A [`Stream`] sends responses to one peer: bytes in memory, and ranges of files. [`Stream::pump`] does all that can
+//! be done now, and says why it stops. A stream consists of a queue and of the source that fills this queue:
 //!
 //! ```text
 //!    push_file(range)       push(bytes)
@@ -39,8 +39,8 @@
 //!   └──────────────────────────────────────┘
 //! ```
 //!
-//! The queue ([`OutQ`](outq::OutQ)) has the promised bytes in order, ready or not. The source ([`FileSource`])
-//! only fills it, and the transport only drains it; neither knows the other.
+//! The queue ([`OutQ`](outq::OutQ)) has the promised bytes in order, ready or not. The source ([`FileSource`]) only
+//! fills the queue, and the transport only drains the queue. Source and transport do not know each other.
 //!
 //! The loop passes each completion of the ring to the part that began the operation, by its token, and pumps the
 //! streams that can go on:
@@ -76,7 +76,7 @@
 //!     match stream.pump(&mut ring, &mut disk, &mut transport, Owner::of(PEER)) {
 //!         Progress::Drained => break,
 //!         Progress::Failed(failure) => panic!("{failure:?}: the connection is to be closed"),
-//!         // The turns of others come first, and then this one's again.
+//!         // With several streams, pump the other streams first.
 //!         Progress::More => continue,
 //!         Progress::Blocked | Progress::Waiting => ring.wait(None, &mut completions)?,
 //!     }
@@ -84,7 +84,7 @@
 //!         if !disk.owns(done.token) {
 //!             transport.handle_writable();
 //!         } else if let Some(read) = disk.handle(&mut ring, done) {
-//!             // With several streams `read.owner` says whose read it is.
+//!             // With several streams, `read.owner` names the stream that has asked for the read.
 //!             stream.handle_read(read);
 //!         }
 //!     }
@@ -102,11 +102,11 @@
 //!
 //! # Limits
 //!
-//! The buffers of a `Disk` bound the memory of all its streams. Its depth bounds the reads in flight, and
-//! [`Window`] the bytes prefetched for one stream. A stream that finds no buffer waits in a queue
-//! ([`Disk::next_waiting`]). So does a stream that has read for long while others wait. A stream that holds
-//! buffers while its peer receives nothing ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]). If its peer
-//! acknowledges nothing, it is closed ([`HOLD_MAX`]).
+//! The buffers of a `Disk` bound the memory of all streams. [`DiskConfig::depth`] bounds the reads in flight, and
+//! [`Window`] bounds the bytes that are prefetched for one stream. A stream that finds no buffer waits in a queue
+//! ([`Disk::next_waiting`]). A stream that has read for 30 ms waits in the same queue, if other streams wait. If a
+//! stream holds buffers while its peer receives nothing ([`Disk::next_holder`]), the stream gives unsent bytes back
+//! ([`Stream::reclaim`]). If the peer acknowledges nothing, the connection is closed ([`HOLD_MAX`]).
 
 #![forbid(unsafe_code)]
 

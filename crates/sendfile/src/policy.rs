@@ -14,27 +14,28 @@ pub struct Policy {
 /// The use of the page cache for bytes that are read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Nothing stays, as with FreeBSD's `SF_NOCACHE`. Pages that no other process has brought leave the page
-    /// cache 0.1 s after the transport has taken them, or as soon as no packet refers to them, tried for a
-    /// minute. The kernel reclaims the pages that a dropped [`Disk`](crate::Disk) has not discarded.
+    /// No page stays in the page cache, as with FreeBSD's `SF_NOCACHE`. Pages that no other process has brought are
+    /// discarded 0.1 s after the transport has sent them. The kernel keeps pages to which packets refer, so discards
+    /// are repeated for a minute. The kernel reclaims the pages that a dropped [`Disk`](crate::Disk) has not discarded.
     Never,
-    /// The files that are requested most often stay, as many as fit ([`PageCache`](crate::PageCache)). The
-    /// decision is made when a stream comes to the range, for the whole range, which counts as one request.
+    /// The files that are requested most often stay, as many as fit ([`PageCache`](crate::PageCache)). A stream decides
+    /// when it comes to the range, for the whole range. Each such range is counted as one request.
     #[default]
     Popular,
-    /// Everything stays. The kernel decides for how long: it reclaims pages first that were used once.
+    /// All pages stay. The kernel decides for how long: it first reclaims pages that were used only once.
     Always,
 }
 
-/// The limit of prefetching, in bytes: of the reads in flight, plus the bytes that were read and not released. This limit
-/// is the key `readahead`. A read begins while less than half of the window is used, and brings at most half, so that one
-/// half is sent while the other half is read. A stream that sends ranges with different windows begins each read within
-/// the window of its range.
+/// The limit of prefetching, in bytes. The bytes of reads in flight, and the bytes that were read and not released, are
+/// together at most the window. The key `readahead` sets this limit. A read begins only if less than half of the window
+/// is used, and brings at most half of the window: one half is sent while the other half is read. If a stream sends
+/// ranges with different windows, each read begins within the window of the range that is read.
 ///
-/// A stream that has nothing to send reads one block of 256 KiB even without room in the window. So a stream holds at most
-/// the window plus one such block; the kernel's own readahead (`File::read_ahead`) comes on top.
+/// A stream that has nothing to send reads one block of 256 KiB even if the window is full. So a stream holds at most
+/// the window plus one such block. The kernel's own readahead (`File::read_ahead`) brings more bytes into the page
+/// cache.
 ///
-/// A window may be [paced](Self::paced): then only a part of it is used for a peer that receives bytes no
+/// A window may be [paced](Self::paced). Then only a part of the window is used for a peer that receives bytes no
 /// faster than expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Packed, so that a promise that has one needs no more memory.
@@ -59,15 +60,15 @@ impl Window {
         Self { bytes: if bytes < u32::MAX as u64 { bytes as u32 } else { u32::MAX }, halvings: 0 }
     }
 
-    /// The time whose bytes a paced window holds. A read begins when half of them are left. It may wait for all
-    /// other reads of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
+    /// The playing time whose bytes a paced window holds. A read begins when half of these bytes are left, so it may
+    /// take 1 s. In 1 s a disk of 16 MiB/s also completes all other reads of a worker: 64 of 256 KiB.
     pub const PACE: Duration = Duration::from_secs(2);
 
-    /// The same window for a peer that is expected to receive this many bytes in [`PACE`](Self::PACE), such as a
-    /// player of a film. Prefetching is limited to these bytes, rounded up to a half, a quarter or less of the
-    /// window, and at least 512 KiB. The limit ends when the peer receives a whole window in a quarter of the
-    /// expected time: then it is no player, or fills a buffer of its own. The buffers of the two sockets fill at
-    /// once, and do not end it.
+    /// The same window for a peer that is expected to receive this many bytes in [`PACE`](Self::PACE), such as a player
+    /// of a film. Prefetching is limited to these bytes, rounded up to a half, a quarter or less of the window, and at
+    /// least 512 KiB. The limit ends when the peer receives a whole window in a quarter of the expected time. Then the
+    /// peer is no player, or fills a buffer of its own. The buffers of the two sockets, which fill at once, are too
+    /// small to end the limit.
     #[must_use]
     pub const fn paced(self, bytes: u64) -> Self {
         let least = if bytes > PACED_BYTES_MIN { bytes } else { PACED_BYTES_MIN };
@@ -78,7 +79,7 @@ impl Window {
         Self { bytes: self.bytes, halvings }
     }
 
-    /// The limit for a peer that receives bytes as slowly as expected.
+    /// The limit of prefetching, in bytes, for a peer that receives bytes as slowly as expected.
     #[must_use]
     pub const fn paced_bytes(self) -> u64 {
         self.bytes() >> self.halvings
@@ -95,7 +96,7 @@ impl Window {
         self.is_paced().then(|| Self::PACE / 4 * (1 << self.halvings))
     }
 
-    /// The limit.
+    /// The limit of prefetching, in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.bytes as u64

@@ -1,26 +1,30 @@
-//! The source that fills promises of files. It never sends.
+//! The source that fills promises of files. The source never sends.
 //!
-//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part that the transport has
-//! not sent is retracted. So residency is never believed beyond the turn that uses it. Other ranges are read, as
-//! far as the [`Window`] goes.
+//! A resident range is *lent*: its promise is filled for one drain. After the drain, the part that the transport has
+//! not sent is retracted. So a lent range never outlives the worker turn in which it was lent. Other ranges are read
+//! ahead, within the limit of the [`Window`].
 //!
-//! For a transport that sends only from memory, a resident range is *copied* into a buffer by the worker's thread. The copy
-//! itself finds out whether the bytes are resident (`RWF_NOWAIT`), so it is as exact as a read and needs no look. Few
-//! bytes are copied in one step: they stay in the processor's caches until they are sent or sealed, and a peer that
-//! receives nothing holds only a small part of a buffer. The copy is held like the result of a read. If it is
-//! reclaimed, the range is copied again.
+//! For a transport that sends only from memory, the worker's thread *copies* a resident range into a buffer. The copy
+//! (`preadv2(2)` with `RWF_NOWAIT`) ends at the first byte that is not resident, so no exact check comes before it. On
+//! some file systems only `mincore(2)` knows which pages are resident. There the exact check comes first
+//! (`File::copyable`). At most 64 KiB are ready after a copy: they stay in the processor's caches until they are sent
+//! or encrypted. A peer that receives nothing then occupies only a small part of a buffer. A copy is held until it is
+//! released, like the result of a read. If a copy is [reclaimed](FileSource::reclaim), the range is copied again.
 //!
-//! A film is prefetched for 2 s of playing, and for 512 KiB at least, until its peer receives a whole window in a quarter
-//! of the expected time. Then the whole window is used. Until then the socket keeps at most 128 KiB that are not on
-//! their way (`TCP_NOTSENT_LOWAT`). By default the kernel takes 2 MB in one step. These are read in vain when a player
-//! leaves, and make each player look fast. A range is read from its first byte on, because a client that does not
-//! request the start of a cluster does not need it.
+//! Of a film only the bytes for 2 s of playing are prefetched, and at least 512 KiB. This limit ends when the peer
+//! receives a whole window in a quarter of the expected time ([`Window::paced`]). While the limit holds, the socket
+//! keeps at most 128 KiB that are not on their way to the peer (`TCP_NOTSENT_LOWAT`). By default the kernel accepts 2
+//! MB at once. If the player leaves, these 2 MB were read in vain. They would also make each player look fast.
 //!
-//! Bytes from the disk leave corked (`TCP_CORK`), which makes fewer packets and wakes the peer less often.
+//! A read begins at the first requested byte of a film, and not at the start of the cluster that contains this byte. A
+//! client that needs the start of a cluster requests it.
 //!
-//! A test player took 0.63 MB at each of two places of a film of 0.25 MB/s, from a disk slowed down to 16 MiB/s. With
-//! the bound on the socket 3.7 MB were read, without it 9.2 MB (one measurement of each, not kept).
-//! `docs/runs/2026-11-28-films` has two such players.
+//! While a long response comes from the disk, the socket is corked (`TCP_CORK`). A corked socket sends fewer packets,
+//! and wakes the peer less often.
+//!
+//! A test player received 0.63 MB at each of two positions of a film with 0.25 MB per second. The disk was slowed down
+//! to 16 MiB/s. With the bound on the socket 3.7 MB were read, and 9.2 MB without the bound (one measurement of each,
+//! not kept). The run `docs/runs/2026-11-28-films` has two such players.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -41,29 +45,32 @@ use crate::stream_queue::Wait;
 use crate::trail::{Held, Trail};
 use crate::transport::Takes;
 
-/// The maximum of files whose reads begin before the first has left: as many as a browser pipelines.
+/// The maximum of promised ranges for which one [`FileSource::fill`] begins reads. Usually each range is the file of
+/// one response, and browsers pipeline about as many requests.
 const SOURCES_AHEAD_MAX: usize = 8;
-/// The bytes of the first read of a range with the kernel's readahead. The kernel reads the first window of its
-/// readahead, at least as long as the first read, in single pages, and each further window in larger folios. The
-/// length of the later reads has no effect. So a range that begins with a long read would be read in small folios, and
-/// each folio costs CPU time.
+/// The bytes of the first read of a range if the kernel reads ahead. The kernel reads the first window of the readahead
+/// in single pages, and each further window in larger folios. The first window is at least as long as the first read.
+/// So a long first read would bring many small folios, and each folio costs CPU time. The lengths of later reads do not
+/// change the folios.
 const SHORT_BYTES: u64 = 4096;
-/// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
+/// A range of fewer bytes is read without the kernel's readahead, because the kernel would read beyond its end.
 const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
-/// The minimum for which a transport's window counts. A shorter read uses a buffer, too, and costs the processor and
-/// the device hardly less; and a window does not grow unless it is filled. A new window is 14 KiB.
+/// When the limit of prefetching is computed, a transport's window of fewer bytes is raised to this value. A window of
+/// a new connection is 14 KiB. It would allow only short reads, and a short read costs the processor and the device
+/// hardly less than a read of this length. A short read occupies a buffer, too. Besides, the transport's window grows
+/// only if the stream has enough bytes to fill it.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
-/// The bytes that a stream has ready after a copy, as many as TLS seals in one step. They stay in the second-level
-/// cache of a processor until they are sent.
+/// The maximum of bytes that a stream has ready after a copy. TLS encrypts at most as many bytes in one step. Such a
+/// number of bytes stays in the second-level cache of a processor until it is sent.
 const COPY_BYTES: u64 = 64 * 1024;
 
-/// The time after which a peer that acknowledges nothing no longer keeps other streams waiting for its memory. Three
-/// retransmissions of RFC 6298, each twice as late as the one before, fit into it.
+/// If a peer acknowledges nothing for this time while other streams wait for memory, its connection is closed. Three
+/// retransmissions of RFC 6298 fit into this time, each after a pause of twice the length.
 pub const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ... up to `chunk`, and at
-/// least 256 KiB.
+/// The bytes of one read: the largest of `chunk`, `chunk / 2`, ... of which two fit into `window` bytes, and at least
+/// 256 KiB.
 const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
     while chunk > CHUNK_MIN && chunk > window / 2 {
         chunk /= 2;
@@ -71,36 +78,37 @@ const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
     chunk
 }
 
-/// Everything around a stream that [`FileSource::fill`] needs.
+/// The things outside a stream that [`FileSource::fill`] needs.
 #[derive(Debug)]
 pub struct FillCx<'a> {
     /// The ring that reads.
     pub ring: &'a mut Ring,
-    /// The buffers to read into.
+    /// The disk of the worker: buffers, pipes, and the queue of waiting streams.
     pub disk: &'a mut Disk,
-    /// The name of the stream, for reads and for the disk's queue.
+    /// The name of the stream, for its reads and for the disk's queue.
     pub owner: Owner,
-    /// The pieces that the transport can send. With [`Takes::Memory`] everything is copied or read into buffers.
+    /// The pieces that the transport can send. With [`Takes::Memory`] all bytes are copied or read into buffers.
     pub takes: Takes,
-    /// The window of the transport ([`Transport::window`](crate::Transport::window)).
+    /// The window of the transport in bytes ([`Transport::window`](crate::Transport::window)).
     pub window: u64,
-    /// The bytes that this fill may bring into memory, in addition to those that are there or on their way.
+    /// The bytes that this fill may bring into memory. Bytes in memory and bytes of reads in flight are not included.
     pub allowance: Allowance,
-    /// Set if the stream can send nothing and `allowance` leaves it no read.
+    /// Becomes true if the stream can send nothing, and `allowance` is too small for the next read.
     pub lacks_allowance: bool,
 }
 
 /// Fills the promises of files in one queue.
 ///
-/// In each turn [`fill`](Self::fill), then let the transport drain the queue, then
-/// [`settle`](Self::settle). Give it the reads that end ([`handle_read`](Self::handle_read)).
+/// Call [`fill`](Self::fill), let the transport drain the queue, and call [`settle`](Self::settle). Pass each read that
+/// has ended to [`handle_read`](Self::handle_read).
 ///
-/// A lent range has to leave from the queue that it was lent to. So a session that moves payloads into another queue
-/// ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
+/// A lent range can be sent only from the queue to which it was lent. So a session that moves payloads into another
+/// queue ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
 ///
-/// A payload that was moved keeps its buffer, and [`reclaim`](Self::reclaim) does not reach it. Such a session moves
-/// few bytes ahead of its transport, and copies the rest when the transport is blocked. Otherwise peers that receive
-/// nothing keep the buffers of the [`Disk`].
+/// A payload in another queue keeps its buffer, and [`reclaim`](Self::reclaim) cannot give this buffer back. So such a
+/// session moves only few bytes before the transport can send them. If the transport is blocked, the session copies the
+/// moved bytes that are unsent into memory of its own. Otherwise peers that receive nothing would keep the buffers of
+/// the [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
     promises: VecDeque<Promise>,
@@ -108,25 +116,29 @@ pub struct FileSource {
     lent: u64,
     /// The bytes of reads in flight.
     reading: u64,
-    /// When its last turn at the disk began.
+    /// The time at which the stream's last turn to read began. After 30 ms of this turn other streams read first.
     turn: Time,
-    /// Results of reads and copies that the transport has not released, in the order of the stream.
+    /// The results of reads and copies that the transport has not wholly released, in the order of the stream.
     fills: VecDeque<Fill>,
-    /// The bytes of `fills` that have not been released.
+    /// The bytes of `fills` that were not released.
     held: u64,
-    /// Released bytes before this position have been subtracted from `held`.
+    /// The position in the stream before which all released bytes have been subtracted from `held`.
     released: u64,
-    /// `Some` if at the last settling `held` was not 0, and the transport was blocked or had sent all that is ready.
+    /// `Some` if at the last settling `held` was not 0, and the transport was blocked or had sent all ready bytes. Then
+    /// the disk may ask for the memory.
     holding: Option<Holding>,
     /// True if the transport was blocked at the last settling.
     is_blocked: bool,
-    /// When the peer has last acknowledged something, or had nothing to acknowledge, while something is held or read.
+    /// The last time at which the peer acknowledged a byte, or had no byte to acknowledge. The time is updated only if
+    /// bytes are held or being read.
     silent_since: Time,
-    /// The trail of the last reads if they leave pages that are not to stay, until nothing is promised.
+    /// The [`Trail`] of the last reads that left pages to be discarded later. It is kept until no byte of a file is
+    /// promised, being read or held.
     trail: Option<Rc<Trail>>,
-    /// A position in the stream, and when it was sent; from there on the peer's pace is judged.
+    /// A position in the stream, and the time at which the position was sent. The speed of the peer is measured from
+    /// there.
     mark: Option<(u64, Time)>,
-    /// True if the peer receives bytes faster than its [window](Window::paced) expects.
+    /// True if the peer receives bytes faster than expected by a [paced window](Window::paced).
     is_fast: bool,
     /// `Some` once a promise has failed.
     failure: Option<Failure>,
@@ -136,15 +148,15 @@ pub struct FileSource {
 #[derive(Clone, Debug)]
 struct Promise {
     file: Rc<File>,
-    /// Position in the stream of the next byte to fill.
+    /// The position in the stream of the next byte to fill.
     at: u64,
-    /// Position of that byte in the file.
+    /// The position in the file of the next byte to fill.
     offset: u64,
-    /// End of the range in the file.
+    /// The end of the range in the file.
     end: u64,
     window: Window,
     keeping: Keeping,
-    /// True if the last read was with the kernel's readahead, so the next one is not short.
+    /// True if the last read was with the kernel's readahead. Then the next read is not limited to [`SHORT_BYTES`].
     reads_ahead: bool,
     reads: Reads,
 }
@@ -152,58 +164,61 @@ struct Promise {
 /// The reads of a promised range so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
-    /// Nothing of the range had to be read.
+    /// No part of the range had to be read from the disk.
     None,
-    /// A part of the range had to be read.
+    /// A part of the range had to be read from the disk.
     Some,
-    /// A part had to be read, and a read is in flight that must be the only one of this range.
+    /// A part had to be read from the disk. A read is in flight, and no other read of this range may begin before it
+    /// ends.
     Alone,
 }
 
 /// The extent to which reads of a promise have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begun {
-    /// All of it is being read.
+    /// All bytes of the promise are being read.
     All,
-    /// A read that must be the only one is in flight.
+    /// A read is in flight, and no other read of this range may begin before it ends.
     One,
-    /// Reads have begun up to bytes that are resident; this is their number.
+    /// All bytes before a resident part are being read. The value is the length of the resident part in bytes.
     UpToResident(u64),
-    /// The window is full, or the disk accepts no more reads now.
+    /// No more reads may begin now: the window is full, the allowance is used up, or the disk accepts no read.
     Enough,
 }
 
 /// The use of the page cache, as far as it has been decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
+    /// The choice of the application. `Popular` is replaced at the first use of the range.
     Asked(Caching),
     /// Each read drops the pages that it brings.
     Dropped,
-    /// Nothing of the range was in the page cache, so reads leave their pages there, to be dropped later.
+    /// No page of the range was in the page cache. So reads leave their pages there, and the pages are discarded after
+    /// they were sent.
     Left,
 }
 
 const _: () = assert!(size_of::<Promise>() <= size_of::<Piece>() + size_of::<u64>());
 
-/// Bytes that a read or a copy brought and that have not all been released. They occupy a buffer or a pipe, and can be
+/// The result of a read or a copy, until all of its bytes are released. The bytes occupy a buffer or a pipe, and can be
 /// read or copied again.
 #[derive(Debug)]
 struct Fill {
     file: Rc<File>,
-    /// Position of the first byte in the stream.
+    /// The position of the first byte in the stream.
     at: u64,
-    /// Position of the first byte in the file.
+    /// The position of the first byte in the file.
     offset: u64,
     len: u64,
     policy: Policy,
-    /// True if they were resident, and copied without a read.
+    /// True if the bytes were resident, and were copied without a read.
     is_copy: bool,
     /// `Some` if the read has left pages in the page cache that must not stay there.
     _trail: Option<Held>,
 }
 
 impl Fill {
-    /// Returns whether the transport may still send some of its bytes again.
+    /// Returns whether some of these bytes were sent but not released. The transport may have to send such bytes again.
     fn is_in_flight(&self, queue: &OutQ<Piece>) -> bool {
         self.at.max(queue.released()) < queue.sent()
     }
@@ -235,8 +250,8 @@ impl FileSource {
     ///
     /// # Panics
     ///
-    /// If the range ends beyond the file's size or before it starts. After a failure, as
-    /// [`OutQ::promise`].
+    /// If the range ends beyond the file's size or before it starts. Also after a failure or an [`abort`](Self::abort),
+    /// because [`OutQ::promise`] panics then.
     pub fn push(
         &mut self,
         queue: &mut OutQ<Piece>,
@@ -252,58 +267,61 @@ impl FileSource {
         self.promises.push_back(Promise::new(file, at, range, policy));
     }
 
-    /// Returns whether reads are in flight: the owner's name must stay valid until the reads have ended.
+    /// Returns whether reads are in flight. The results of these reads are for the [`Owner`] of this stream, so the
+    /// owner must stay the same until the reads have ended.
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.reading > 0
     }
 
-    /// The bytes of reads in flight, at most the bytes that the [`Window`] leaves in addition to the
-    /// [`held`](Self::held) ones.
+    /// The bytes of reads in flight. Together with the [`held`](Self::held) bytes they fill at most the [`Window`],
+    /// plus one block of 256 KiB: a stream that can send nothing reads one block even if the window is full.
     #[must_use]
     pub const fn reading(&self) -> u64 {
         self.reading
     }
 
-    /// The bytes read or copied and not yet released, as of the last settling. [`reclaim`](Self::reclaim) gives back the
-    /// memory of those that have not been sent.
+    /// The bytes that were read or copied, and were not released at the last settling. [`reclaim`](Self::reclaim) gives
+    /// back the memory of the unsent bytes among them.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
     }
 
-    /// The bytes among the held ones that were resident, and copied without a read.
+    /// The number of [held](Self::held) bytes that were resident, and were copied without a read.
     #[must_use]
     pub fn copied(&self) -> u64 {
         let held = |fill: &Fill| fill.at + fill.len - fill.at.max(self.released);
         self.fills.iter().filter(|fill| fill.is_copy).map(held).sum()
     }
 
-    /// The device of the next bytes for which no read has begun.
+    /// The device of the next bytes for which no read has begun; `None` if there are no such bytes.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
         self.promises.front().map(|promise| promise.file.device())
     }
 
-    /// Returns whether a part of the next range had to be read, so that the rest is read ahead.
+    /// Returns whether a part of the next range had to be read from the disk. The remaining part of such a range is
+    /// read ahead.
     #[must_use]
     pub fn reads_ahead(&self) -> bool {
         self.promises.front().is_some_and(|promise| promise.reads != Reads::None)
     }
 
-    /// The reason for the failure at [`OutQ::failed_at`].
+    /// The reason for the failure; `None` if no promise has failed. [`OutQ::failed_at`] is its position.
     #[must_use]
     pub const fn failure(&self) -> Option<Failure> {
         self.failure
     }
 
-    /// Memory that the promises take in this source.
+    /// The memory that the promises take in this source, in bytes.
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.promises.len() as u64 * PLACE_BYTES
     }
 
-    /// Begins with a new stream, whose queue is [restarted](OutQ::restart), and keeps the memory.
+    /// Removes the state of the old stream, so that a new stream can begin, and keeps the allocated memory. The caller
+    /// also [restarts](OutQ::restart) the queue.
     ///
     /// # Panics
     ///
@@ -321,10 +339,18 @@ impl FileSource {
         (self.mark, self.is_fast) = (None, false);
     }
 
-    /// Fills promises. If the first gap is resident, at most as much of it is lent that `budget` bytes are ready; for
-    /// transports that send only from memory, while fewer than `budget` bytes are ready, as much of it is copied that 64 KiB
-    /// are. Otherwise reads begin, as far as the window and the [`Allowance`] go. A `budget` of 0 means that nothing can be
-    /// sent now: nothing is lent or copied. Look for ready bytes afterwards: nothing reports those that were resident.
+    /// Fills promises from the page cache, or begins reads. `budget` is the number of bytes that can be sent now.
+    ///
+    /// - If the first gap begins with resident bytes, and the transport sends files, these bytes are lent. Afterwards
+    ///   at most `budget` bytes are ready.
+    /// - If the first gap begins with resident bytes, and the transport sends only from memory, these bytes are copied
+    ///   within the [`Allowance`]. Afterwards at most one window of the transport is ready. For this purpose the window
+    ///   has at least 4 KiB and at most 64 KiB. No copy begins if more than half of this window is ready, or `budget`
+    ///   bytes.
+    /// - In all other cases reads begin, within the window of the file and the [`Allowance`].
+    ///
+    /// A `budget` of 0 means that nothing can be sent now, so nothing is lent or copied. Drain the queue after each
+    /// fill: no event reports bytes that were lent or copied.
     ///
     /// # Panics
     ///
@@ -336,7 +362,7 @@ impl FileSource {
         }
     }
 
-    /// Returns whether the stream has no range of a file, as most streams.
+    /// Returns whether no range of a file is promised, being read or held. Most streams send only from memory.
     #[inline]
     #[must_use]
     pub fn is_unused(&self) -> bool {
@@ -371,13 +397,13 @@ impl FileSource {
             && promise.reads != Reads::None
             && self.reading + self.held < promise.limit(self.is_fast, cx.window) / 2
         {
-            // A file of which nothing had to be read is not prefetched: most likely it can be lent or copied.
+            // If nothing of a range had to be read, it is not prefetched: most likely all of it is resident.
             self.prefetch(queue, cx, false);
         }
     }
 
-    /// Returns whether a stream that has nothing to send may read. If sent bytes fill the window, the transport will
-    /// release them, and then the window has room again.
+    /// Returns whether a stream that has nothing to send may begin a read. If sent bytes fill the window, the stream
+    /// waits: the transport will release these bytes.
     fn may_read(&self, queue: &OutQ<Piece>, window: u64) -> bool {
         let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast, window));
         queue.released() == queue.sent() || self.reading + self.held < window
@@ -387,7 +413,7 @@ impl FileSource {
     fn judge_pace(&mut self, sent: u64, ring: &Ring) {
         let Some(window) = self.promises.front().map(|promise| promise.window) else { return };
         let Some(fast) = window.fast() else { return };
-        // Few streams have such a window, and the clock costs more than the rest.
+        // Only streams with a paced window read the clock, because that costs more than this whole function.
         let now = ring.now();
         let (from, since) = *self.mark.get_or_insert((sent, now));
         if now.since(since) >= fast {
@@ -397,13 +423,14 @@ impl FileSource {
         }
     }
 
-    /// Returns whether less than the window is used for the file that is being sent; `None` if no read of a file is
-    /// left.
+    /// Returns whether the smaller limit of a [paced window](Window::paced) applies to the file that is being sent: the
+    /// window is paced, and the peer is not fast. `None` if no bytes of a file have to be lent, copied or read any
+    /// more.
     pub(crate) fn is_paced(&self) -> Option<bool> {
         self.promises.front().map(|promise| promise.window.is_paced() && !self.is_fast)
     }
 
-    /// Lends at most `room` resident bytes at the beginning of the first gap; returns whether there are any.
+    /// Lends at most `room` resident bytes at the beginning of the first gap. Returns whether any bytes were lent.
     fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {
         let Some(promise) = self.promises.front_mut() else { return false };
         if promise.at != queue.ready() {
@@ -425,21 +452,23 @@ impl FileSource {
         true
     }
 
-    /// Copies resident bytes at the beginning of the first gap, unless enough bytes are ready or held. Returns whether
-    /// nothing is to be read now. The room of the window counts as for reads, and a stream that has nothing to send may
-    /// copy without it.
+    /// Copies resident bytes at the beginning of the first gap, unless enough bytes are ready or held. Returns true if
+    /// no read should begin now: bytes were copied, or the peer has to acknowledge bytes first. As for reads, bytes are
+    /// copied only if the window is not full. Exception: the window does not matter if no byte is ready, and all sent
+    /// bytes are released.
     fn copy(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>) -> bool {
         let unsent = queue.unsent_ready();
         let Some(promise) = self.promises.front_mut() else { return false };
-        // Nothing is copied ahead, so it is one window at most. A copy for each acknowledged packet would be a system
-        // call and a part of a buffer for few bytes.
+        // Resident bytes need no prefetching, so at most one window is ready after a copy. A copy waits until half of
+        // the window is free: a copy for each acknowledged packet would need a system call and a part of a buffer for
+        // few bytes.
         let most = cx.window.clamp(PAGE, COPY_BYTES);
         if promise.at != queue.ready() || unsent > most / 2 || cx.allowance.copies == 0 {
             return false;
         }
         let (used, in_flight) = (self.reading + self.held, queue.sent() - queue.released());
         if in_flight >= cx.window.max(1) && promise.reads == Reads::None {
-            // The peer has to acknowledge bytes first. By then the next ones can be copied, too.
+            // The peer has to acknowledge bytes first. No read begins, because most likely the next bytes are resident.
             return true;
         }
         let is_all_released = unsent == 0 && in_flight == 0;
@@ -475,7 +504,7 @@ impl FileSource {
         true
     }
 
-    /// Fills a gap with bytes of a read or a copy, and holds these until they are released.
+    /// Fills a gap with the result of a read or a copy, and records the result until it is released.
     fn hold(&mut self, queue: &mut OutQ<Piece>, piece: Piece, fill: Fill) {
         self.held += fill.len;
         queue.fill(fill.at, piece);
@@ -483,9 +512,10 @@ impl FileSource {
         self.fills.insert(place, fill);
     }
 
-    /// Takes account of the bytes that the transport has taken and released since [`fill`](Self::fill). The part of a
-    /// lent range that was not taken is retracted. `blocked`: the transport accepts nothing now. Then, or when it has
-    /// taken all ready bytes, the memory that the stream holds may have to be [reclaimed](Self::reclaim).
+    /// Takes account of the bytes that the transport has sent and released since [`fill`](Self::fill). The unsent part
+    /// of a lent range is retracted. `blocked` is true if the transport accepts no bytes now. If the transport is
+    /// blocked, or has sent all ready bytes, the disk may ask for the memory that the stream holds: see
+    /// [`reclaim`](Self::reclaim).
     #[inline]
     pub fn settle(
         &mut self,
@@ -538,7 +568,7 @@ impl FileSource {
         }
     }
 
-    /// Takes account of a release: results of reads in front of `released` are no longer held.
+    /// Takes account of a release: results of reads and copies in front of `released` are no longer held.
     fn let_go(&mut self, released: u64) {
         let before = core::mem::replace(&mut self.released, released);
         while let Some(fill) = self.fills.front() {
@@ -554,13 +584,13 @@ impl FileSource {
         }
     }
 
-    /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]). `head_missing`:
+    /// Begins reads of ranges that are not resident, within the limit of the [`Window`]. `head_missing` is true if
     /// nothing can be sent, and the first gap begins with a byte that is not resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
         let (mut index, mut looked_at) = (0, 0);
         while index < self.promises.len() && looked_at < SOURCES_AHEAD_MAX {
             match self.begin_reads(index, queue, cx, head_missing) {
-                // This part will be lent or copied when its turn comes, and the bytes after it may be missing.
+                // The resident part will be lent or copied when it is next. The bytes after it may be missing.
                 Begun::UpToResident(found) => index = self.pass_over(index, found),
                 Begun::All => {
                     self.promises.remove(index);
@@ -575,7 +605,7 @@ impl FileSource {
         }
     }
 
-    /// Begins reads of one promise, as far as the window goes and up to the first resident byte.
+    /// Begins reads of one promise, within the limit of the window, and up to the first resident byte.
     fn begin_reads(
         &mut self,
         index: usize,
@@ -593,7 +623,7 @@ impl FileSource {
                 return Begun::One;
             }
             let left = promise.end - promise.offset;
-            // All other bytes wait for the first missing one, so it is read even if the window is full.
+            // All other bytes wait for the first missing byte, so this byte is read even if the window is full.
             let at_head = head_missing && index == 0 && promise.at == queue.ready();
             let used = self.reading + self.held;
             if !at_head && (used >= window / 2 || promise.at - queue.ready() >= window) {
@@ -611,7 +641,7 @@ impl FileSource {
                 cx.lacks_allowance |= at_head;
                 return Begun::Enough;
             }
-            // The first read is short, for the client waits for its first byte.
+            // The first read is short, because the client waits for the first byte.
             let (wait, chunk) = if promise.reads == Reads::Some {
                 (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
             } else {
@@ -660,8 +690,9 @@ impl FileSource {
         Begun::All
     }
 
-    /// Leaves the first `len` bytes of a promise as they are, resident, in a promise of their own or in the one passed
-    /// over just before. Returns the index of the rest.
+    /// Splits the first `len` bytes, which are resident, from a promise, so that they are not read. They are added to
+    /// the promise before them if they continue its range. Otherwise they become a new promise. Returns the index of
+    /// the next promise after these bytes.
     fn pass_over(&mut self, index: usize, len: u64) -> usize {
         let mut front = self.promises[index].clone();
         front.end = front.offset + len;
@@ -687,7 +718,7 @@ impl FileSource {
         }
     }
 
-    /// Handles a read that has ended. Fill and drain afterwards.
+    /// Handles a read that has ended. Call [`fill`](Self::fill) and drain the queue afterwards.
     pub fn handle_read(&mut self, queue: &mut OutQ<Piece>, done: ReadDone) {
         self.reading -= done.len;
         let end = done.at + done.len;
@@ -721,12 +752,12 @@ impl FileSource {
         self.hold(queue, piece, fill);
     }
 
-    /// Gives back the buffers and pipes of unsent bytes, which will be read or copied again. It does so only if the
-    /// transport was blocked at the last settling; otherwise the bytes are on their way. A buffer with bytes that were
-    /// sent and not released stays as a whole, because only the peer can release them.
+    /// Gives back the buffers and pipes of unsent bytes, and the bytes will be read or copied again. If the transport
+    /// was not blocked at the last settling, nothing is given back, because the transport is about to send the bytes. A
+    /// buffer is kept if some of its bytes were sent and not released, because only the peer can release them.
     ///
-    /// Returns true if such a buffer stays and the peer has not acknowledged anything for [`HOLD_MAX`]. Close the
-    /// connection, for others wait for the memory.
+    /// Returns true if a buffer or a pipe is kept, and the peer has acknowledged nothing for [`HOLD_MAX`]. Then close
+    /// the connection, because other streams wait for the memory.
     pub fn reclaim(&mut self, queue: &mut OutQ<Piece>, now: Time) -> bool {
         let Some(mut holding) = self.holding.take() else { return false };
         self.note_released(queue, now);
@@ -754,7 +785,7 @@ impl FileSource {
         is_named_at <= now
     }
 
-    /// Takes account of the bytes that the peer has acknowledged.
+    /// Takes account of the bytes that the transport has released, and of the time of this acknowledgement.
     fn note_released(&mut self, queue: &OutQ<Piece>, now: Time) {
         if queue.released() > self.released || queue.released() == queue.sent() {
             self.silent_since = now;
@@ -774,13 +805,13 @@ impl FileSource {
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Aborts the queue: see [`OutQ::abort`].
+    /// Aborts the queue, for the reason `failure`: see [`OutQ::abort`].
     pub fn abort(&mut self, queue: &mut OutQ<Piece>, failure: Failure) {
         queue.abort();
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Drops everything after the failure. The bytes in front of it are still sent.
+    /// Drops promises and results after the position of the failure. Ready bytes in front of it are still sent.
     fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
         self.failure.get_or_insert(failure);
         let Some(at) = queue.failed_at() else { return };
@@ -805,12 +836,13 @@ impl Promise {
         Self { file, at, offset, end, window, keeping, reads_ahead: false, reads: Reads::None }
     }
 
-    /// A range that was read before and has to be read again.
+    /// A range that has to be read again: its read brought nothing, or its bytes were given back.
     fn again(file: &Rc<File>, at: u64, range: Range<u64>, policy: Policy) -> Self {
         Self { reads: Reads::Some, reads_ahead: true, ..Self::new(file, at, range, policy) }
     }
 
-    /// Runs before each use of the file, and decides on its caching if that is still open.
+    /// Gives the file what it needs to know its residency. At the first use, decides whether the range is popular. Call
+    /// this before each use of the file.
     fn introduce(&mut self, cx: &mut FillCx<'_>) {
         cx.disk.introduce(cx.ring, &self.file);
         if self.keeping == Keeping::Asked(Caching::Popular) {
@@ -828,7 +860,8 @@ impl Promise {
         Policy { caching, window: self.window }
     }
 
-    /// A range that was short from its first read on does without the kernel's readahead.
+    /// The readahead for the next read. A short range is read without readahead. A range that was long at the first
+    /// read keeps the readahead to its end. `leaves` is true if the pages are discarded after they were sent.
     fn readahead(&self, disk: &Disk, leaves: bool) -> Readahead {
         let is_long = self.reads_ahead || self.end - self.offset >= READAHEAD_BYTES_MIN;
         let may_stay = self.policy().caching != Caching::Never || leaves;
@@ -839,9 +872,9 @@ impl Promise {
         }
     }
 
-    /// Returns the trail of the next read if the read may leave its pages in the page cache for a while although they
-    /// must not stay there. `None` if others have brought pages, because these could not be told apart. `last`: the
-    /// trail of the reads before it.
+    /// Returns the [`Trail`] of the next read if its pages are to be discarded after they were sent. Returns `None` if
+    /// the pages are to stay, or if other readers have brought pages of the range: a discard would drop these pages,
+    /// too. `last` is the trail of the reads before this one.
     fn trail(&mut self, last: &mut Option<Rc<Trail>>, cx: &mut FillCx<'_>) -> Option<Rc<Trail>> {
         let can_leave = cx.disk.may_leave(&self.file, cx.takes);
         if !can_leave || self.policy().caching != Caching::Never || self.keeping == Keeping::Dropped
@@ -868,15 +901,15 @@ impl Promise {
         is_next && Rc::ptr_eq(&self.file, &next.file) && self.reads != Reads::Alone
     }
 
-    /// The limit of prefetching for a peer: `window` bytes that may be on their way, and as many that are read
-    /// meanwhile.
+    /// The limit of prefetching in bytes. It is at most twice the transport's `window`: one window is on its way to the
+    /// peer while the next one is read.
     fn limit(&self, is_fast: bool, window: u64) -> u64 {
         let limit = if is_fast { self.window.bytes() } else { self.window.paced_bytes() };
         limit.min(window.max(CARRIED_BYTES_MIN).saturating_mul(2))
     }
 
-    /// The bytes of the next read, at most `want`, up to the first block that is known to be resident; the first block
-    /// is missing.
+    /// The bytes of the next read: at most `want`, and not beyond the next block that is known to be resident. The
+    /// block in which the read begins is not checked, because the caller knows that it is missing.
     fn missing(&self, ring: &Ring, want: u64, now: Time) -> u64 {
         let end = self.offset + want;
         let mut at = (self.offset / BLOCK + 1) * BLOCK;

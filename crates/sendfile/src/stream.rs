@@ -1,11 +1,12 @@
 //! Responses on their way to one peer: a queue, and the source that fills it.
 //!
 //! A pump stops when the stream is drained or has failed, when the peer receives no more, or when bytes must come from
-//! the disk. It also stops when the quantum of the worker turn is used up (1 MiB and a head from any source, or less if
-//! it is copied). A failure says its cause: the peer, the file, the memory, or a bug of ours.
+//! the disk. It also stops when the quantum of the worker turn is used up: 1 MiB and 64 KiB, or 320 KiB for a transport
+//! that sends only from memory. A failure says its cause: the peer, the file, the memory, or a bug of ours.
 //!
-//! A stream is known by its owner: a connection and a lane. HTTP/2 needs several lanes: their streams send only from memory
-//! and are merged into frames. A lane that waits is skipped, and a lane that fails ends alone.
+//! The name of a stream is its owner: a connection and a lane. A connection with HTTP/2 has several lanes. The streams
+//! of these lanes send only from memory, and the session merges them into frames. The session skips a lane that waits.
+//! If the stream of a lane fails, the other lanes go on.
 
 use core::ops::Range;
 use std::rc::Rc;
@@ -22,12 +23,13 @@ use crate::policy::Policy;
 use crate::source::{FileSource, FillCx};
 use crate::transport::{Drained, Takes, Transport};
 
-/// The maximum of bytes that one pump sends, so that a fast download does not starve the others: a file of 1 MiB and
-/// its head, some 100 us of a core. A file that leaves in several turns costs more, because between its turns its data
-/// leaves the processor's caches.
+/// The maximum of bytes that one pump sends, so that a fast download does not starve other streams: a file of 1 MiB and
+/// its head, which take about 100 µs of a core. A file that is sent in several turns costs more, because the
+/// processor's caches lose the data between these turns.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
-/// The same for transports that send only from memory. Each byte is copied, and sealed or sent by code of ours, which takes a
-/// core some 100 us, too. The largest response in memory leaves in one turn.
+/// The maximum of bytes that one pump sends over a transport that sends only from memory. Our own code copies each
+/// byte, and encrypts or sends it, so these bytes also take about 100 µs of a core. The largest response in memory is
+/// sent in one turn.
 const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
 /// The end of a pump.
@@ -44,7 +46,7 @@ pub enum Progress {
     /// [`Disk::next_waiting`]. If the transport has not released everything, pump again after [`Transport::receive`],
     /// too.
     Waiting,
-    /// The turn is over, and the stream has more to send: pump again after the others.
+    /// The quantum is used up, and the stream has more to send: pump again after the other streams.
     More,
     /// Promised bytes cannot be sent: close the connection. Nothing was sent in their place.
     Failed(Failure),
@@ -52,10 +54,11 @@ pub enum Progress {
 
 /// Everything promised to one peer, in order.
 ///
-/// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until there is nothing to
-/// do; give it the reads that end. A session that merges several streams into one calls [`fill`](Self::fill). It moves ready
-/// bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls
-/// [`settle`](Self::settle).
+/// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until the stream is
+/// [drained](Progress::Drained). Pass each read that has ended to [`handle_read`](Self::handle_read).
+///
+/// A session that merges several streams into one calls [`fill`](Self::fill) instead of `pump`. Then the session moves
+/// ready bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls [`settle`](Self::settle).
 #[derive(Debug, Default)]
 pub struct Stream {
     queue: OutQ<Piece>,
@@ -70,15 +73,14 @@ impl Stream {
         Self { queue: OutQ::new(), files: FileSource::new(), takes: Takes::Memory }
     }
 
-    /// Promises bytes that are in memory. After a failure nothing more can be promised, and this does
-    /// nothing.
+    /// Promises bytes that are in memory. After a failure nothing more can be promised, so this call does nothing.
     pub fn push(&mut self, piece: Piece) {
         if self.files.failure().is_none() {
             self.queue.push(piece);
         }
     }
 
-    /// Promises a range of a file, with its policy; like [`push`](Self::push).
+    /// Promises a range of a file, with its policy. After a failure this call does nothing.
     ///
     /// # Panics
     ///
@@ -119,19 +121,19 @@ impl Stream {
         self.queue.sent()
     }
 
-    /// Returns whether the transport has taken everything promised, and refers to none of it any more.
+    /// Returns whether the transport has sent and released all promised bytes.
     #[must_use]
     pub const fn is_drained(&self) -> bool {
         self.queue.is_drained() && self.queue.released() == self.queue.promised()
     }
 
-    /// Returns whether reads are in flight: the owner's name must stay valid until the reads have ended.
+    /// Returns whether reads are in flight: see [`FileSource::is_reading`].
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.files.is_reading()
     }
 
-    /// The bytes read and not yet released: see [`FileSource::held`].
+    /// The bytes that were read or copied, and were not released: see [`FileSource::held`].
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.files.held()
@@ -149,7 +151,7 @@ impl Stream {
         self.files.copied()
     }
 
-    /// The device of the next bytes for which no read has begun.
+    /// The device of the next bytes for which no read has begun; `None` if there are no such bytes.
     #[must_use]
     pub fn device(&self) -> Option<Device> {
         self.files.device()
@@ -174,7 +176,7 @@ impl Stream {
         self.files.failure()
     }
 
-    /// Memory that the stream keeps alive, without that which its [`Disk`] bounds.
+    /// The memory that the stream keeps alive, without the buffers of its [`Disk`].
     #[must_use]
     pub fn weight(&self) -> Weight {
         let mut weight = self.queue.weight();
@@ -191,7 +193,7 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// Unless everything promised has been released and nothing is being read.
+    /// If promised bytes are not released, or reads are in flight.
     pub fn restart(&mut self) {
         self.files.restart();
         self.queue.restart();
@@ -208,8 +210,8 @@ impl Stream {
         self.files.reclaim(&mut self.queue, now)
     }
 
-    /// Fills promises with memory, within `allowance`: see [`FileSource::fill`]. Returns true if the stream can send nothing,
-    /// and the allowance leaves it no read.
+    /// Fills promises with bytes in memory, within `allowance`: see [`FileSource::fill`]. Returns true if the stream
+    /// can send nothing, and `allowance` is too small for the next read.
     pub fn fill(
         &mut self,
         ring: &mut Ring,
@@ -229,8 +231,8 @@ impl Stream {
         self.files.settle(&mut self.queue, disk, owner, blocked);
     }
 
-    /// Sends at most 1 MiB and 64 KiB, or 320 KiB if the transport sends only from memory: fill, drain, settle, and again, until
-    /// nothing more can be done now.
+    /// Sends at most 1 MiB and 64 KiB, or 320 KiB if the transport sends only from memory. Repeats fill, drain and
+    /// settle until nothing more can be done now.
     pub fn pump(
         &mut self,
         ring: &mut Ring,
@@ -241,8 +243,8 @@ impl Stream {
         self.pump_rest(ring, disk, transport, owner, 0)
     }
 
-    /// Does the same within the rest of a quantum, of which earlier pumps have sent `spent` bytes. If nothing is left of the
-    /// quantum, only reads begin.
+    /// [Pumps](Self::pump) within a quantum of which earlier pumps have sent `spent` bytes. If no byte of the quantum
+    /// is left, only reads begin.
     #[inline]
     pub fn pump_rest(
         &mut self,

@@ -1,10 +1,10 @@
-//! The transport that the kernel has: a TCP or Unix stream socket.
+//! The kernel's transport: a TCP socket or a Unix stream socket.
 //!
 //! Read first: `send(2)`, `sendfile(2)`, `splice(2)`, `tcp(7)`.
 //!
-//! Bytes are released as soon as the kernel has taken them. The kernel copies memory. Of a file it refers to pages, which
-//! stay unchanged even if the page cache gives them up. A send that refers to memory costs more than a copy on loopback
-//! (`docs/linux.md`, `MSG_ZEROCOPY`).
+//! Bytes are released as soon as the kernel has accepted them. The kernel copies bytes in memory. For a file, the
+//! kernel refers to memory pages of the file. These pages stay in memory until they were sent, even if the page cache
+//! evicts them. On loopback, a send that refers to memory costs more than a copy (`docs/linux.md`, `MSG_ZEROCOPY`).
 
 use core::iter::once;
 use core::num::{NonZeroU32, NonZeroU64};
@@ -18,12 +18,12 @@ use crate::payload::{Piece, index};
 use crate::slice::Slices;
 use crate::transport::{Drained, Takes, Transport};
 
-/// The bytes beyond which bytes from a disk leave in whole packets only.
+/// If at least this many bytes are left to send, bytes from a disk are sent in full packets only.
 const CORK_BYTES_MIN: u64 = 512 * 1024;
-/// The unsent bytes that a bounded socket keeps: a quarter of a second of the fastest film whose window is paced.
-/// Without a bound the kernel took 2 MB of a film that is played at 0.25 MB a second.
+/// The maximum of unsent bytes in a socket whose unsent bytes are bounded: a quarter of a second of the fastest film
+/// whose window is paced. Without a bound the kernel accepted 2 MB of a film that is played at 0.25 MB per second.
 const UNSENT_MAX: NonZeroU32 = NonZeroU32::new(128 * 1024).expect("not 0");
-/// Pieces of memory in one `sendmsg(2)`.
+/// The maximum of pieces of memory in one `sendmsg(2)`.
 const PIECES_MAX: usize = 16;
 
 /// A stream socket of the kernel, over a ring.
@@ -66,8 +66,8 @@ enum Receiving {
 }
 
 impl KernelTcp {
-    /// Makes a transport of a connected socket. The operations of the transport carry these tokens; nothing is
-    /// received before [`set_receiving`](Transport::set_receiving).
+    /// Makes a transport of a connected socket. The transport's operations have these tokens. No byte is received
+    /// before [`set_receiving`](Transport::set_receiving).
     #[must_use]
     pub const fn new(socket: Fd, receive_token: Token, writable_token: Token) -> Self {
         Self {
@@ -83,15 +83,15 @@ impl KernelTcp {
         }
     }
 
-    /// Takes memory only. On a blocking socket `sendfile(2)` and `splice(2)` would sleep until the peer has taken
-    /// enough; a send of memory returns at once on any socket.
+    /// From now on, sends only from memory. On a blocking socket, `sendfile(2)` and `splice(2)` would sleep until the
+    /// peer has received enough bytes. A send of memory returns at once on any socket.
     #[must_use]
     pub const fn of_memory(mut self) -> Self {
         self.takes = Takes::Memory;
         self
     }
 
-    /// Returns whether the ring receives, or has not yet reported that it has stopped.
+    /// Returns whether the ring receives bytes, or has not yet reported that it stopped receiving.
     #[must_use]
     pub const fn is_receiving(&self) -> bool {
         matches!(self.receiving, Receiving::Armed(_) | Receiving::Stopping)

@@ -26,8 +26,8 @@ use session::request_id::RequestId;
 use session::shell::Shell;
 
 impl Router {
-    /// Lets a request pass or refuses it, by the conditions of its route. The conditions are asked once for a request,
-    /// perhaps already when its body was offered.
+    /// Lets a request pass or refuses it, by the conditions of its route. The conditions are checked once for each
+    /// request. If the body was offered to a consumer before, they were checked at that time.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,
@@ -43,7 +43,7 @@ impl Router {
     }
 }
 
-/// Checks by the conditions of a route if a request may pass.
+/// Lets a request pass or refuses it, by the conditions of a route.
 pub(super) fn admit(
     shell: &mut Shell,
     request: &Request<'_>,
@@ -62,8 +62,8 @@ pub(super) fn admit(
     said
 }
 
-/// Checks if a request may pass to which no route responds. The limits are those of the site. If a route has the path
-/// to which the request will be redirected, the clients of this `route` are permitted, else those of the site.
+/// Lets a request pass or refuses it, if no route responds to it. The limits of the site apply. If the request will be
+/// redirected to the path of `route`, the access rules of this route apply, else the access rules of the site.
 pub(super) fn admit_at_site(
     shell: &mut Shell,
     request: &Request<'_>,
@@ -100,7 +100,7 @@ fn count(shell: &Shell, said: Result<(), Refusal>) {
     }
 }
 
-/// Returns true if a proxy that is believed has sent a request whose fields name different clients.
+/// Returns true if a trusted proxy has sent a request whose fields name different clients.
 pub(super) fn is_forged(shell: &Shell, request: &Request<'_>, serving: &Serving) -> bool {
     let proxies = serving.snapshot.proxies();
     if proxies.is_empty() {

@@ -1,4 +1,4 @@
-//! The answers to requests, and the responses that are made of them.
+//! The answers to requests, and the responses that are made of these answers.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use session::fields;
 use session::page::bare;
 use session::reason::Reason;
 
-/// The answer to a request: its destination, and the outcome there.
+/// The answer to a request: the destination of the request, and the outcome there.
 #[derive(Debug)]
 pub struct Answer {
     pub(super) serving: Rc<Serving>,
@@ -34,7 +34,7 @@ pub struct Answer {
 /// The result with which a request is answered.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A file or a directory of this route, or the reason for neither.
+    /// A file or a directory of this route, or the reason why neither was found.
     Content(RouteId, content::Answer),
     /// A file with directives.
     Page(includes::Opened),
@@ -60,9 +60,9 @@ pub(super) enum Outcome {
     Metrics,
     /// This part of the operator's page.
     StatusPage(View),
-    /// The fixed response of this route, which is no error or has a text.
+    /// The fixed response of this route: a status that is no error, or a status with a text.
     Fixed(RouteId),
-    /// A page for this status, and the reason for the operator.
+    /// An error with this status, and the reason for the operator.
     Error(Status, Reason),
     /// A refusal by the conditions of the route.
     Refused(Refusal),
@@ -308,7 +308,7 @@ pub(super) fn challenge(answer: &str) -> Response<'static> {
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(answer.as_bytes().to_vec()))))
 }
 
-/// Makes the response to a request whose method is not among these.
+/// Makes the response to a request whose method is not among the allowed methods.
 pub(super) fn not_allowed(allow: &'static [u8]) -> Response<'static> {
     let mut response = page::error(bare(Status::MethodNotAllowed));
     // The head of the page would name the methods of files.

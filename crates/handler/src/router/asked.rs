@@ -16,7 +16,7 @@ pub(super) enum Asked<'a> {
     Kept(Box<Kept>),
 }
 
-/// A request of which the router has a copy.
+/// A copy of a request, which the router keeps.
 #[derive(Debug)]
 pub(super) struct Kept {
     ticket: Ticket,

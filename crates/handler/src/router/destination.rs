@@ -17,8 +17,8 @@ pub(super) struct Ground<'a> {
     pub(super) destination: Destination,
 }
 
-/// Finds the destination of the path of a URL, and turns the path into its normal form. `find` finds the place of a path in
-/// normal form.
+/// Finds the destination of the path of a URL, and turns the path into its normal form. `find` finds the destination of
+/// a path in normal form.
 ///
 /// An encoded slash is a byte of a name: it separates no names, chooses no route, and occurs in no file name. A program
 /// or an upstream may decode the slash. So such a path is passed on only if the path with plain slashes has the same
@@ -64,7 +64,8 @@ pub(super) fn is_hidden(serving: &Serving, destination: Destination, path: &[u8]
     is_hidden_below(serving, id, &rest[..len])
 }
 
-/// Does the same for a path below the path of a route.
+/// Returns true if a path below the path of a route has a name that begins with a dot, and the route serves no such
+/// files.
 pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bool {
     let Some(files) = serving.route(id).action.files() else { return false };
     let prefix = serving.prefix(id);

@@ -1,9 +1,9 @@
 //! Explains what a server would do with a request, without doing it.
 //!
 //! The state machine of requests (`state.rs`) is used here too: `begin` and `advance` say what a request needs next.
-//! Files are looked for by the loads of `content`, on a ring of this thread's own, so no worker waits for them. Nothing
-//! is sent to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and
-//! `environment`, and those that came from files by `${file:…}`, are not shown.
+//! The loads of `content` look for files on a ring of this thread, so no worker waits for these files. Nothing is sent
+//! to an upstream, no program is started, and no limit counts the request. Values of `request-headers` and of
+//! `environment` are not shown, and neither are values from files (`${file:…}`).
 
 use core::fmt::{self, Display, Write as _};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -67,14 +67,14 @@ const TICKET: Ticket = Ticket { connection: 0, request: 0 };
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// One with this address.
+    /// A client with this address.
     Address(IpAddr),
-    /// One on a Unix socket: `unix`.
+    /// A client on a Unix socket: `unix`.
     Unix,
 }
 
 impl Client {
-    /// Its address, if it has one.
+    /// The address of the client; `None` on a Unix socket.
     const fn address(self) -> Option<IpAddr> {
         match self {
             Self::Address(address) => Some(address),
@@ -111,13 +111,13 @@ impl Display for Client {
 pub struct Parts {
     /// The scheme of the URL.
     pub scheme: Scheme,
-    /// The URL as it was given.
+    /// The URL as the operator has written it.
     pub url: String,
     /// The host of the URL, perhaps with a port: the client connects to it, and names it in a handshake.
     pub host: String,
-    /// The host that the request has in its field.
+    /// The host in the `Host` field of the request.
     pub asked: String,
-    /// The port of the URL, if it has one.
+    /// The port of the URL; `None` if the URL has no port.
     pub port: Option<u16>,
     /// The head of the request, as a client would send it.
     pub head: String,
@@ -185,7 +185,7 @@ impl Handshake for Named {
     }
 }
 
-/// Explains what a server with a snapshot would do, whose authorizer decides for the routes of `has_say`.
+/// Explains what a server with this snapshot would do. `has_say` says for which routes the authorizer decides.
 ///
 /// # Errors
 ///
@@ -468,9 +468,9 @@ fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination,
     }
 }
 
-/// Shows the conditions of a request: the clients of the route that has the path or will have it after a redirect, else
-/// those of the site, and the limits of the route that responds, else those of the site. Returns the refusal of the client,
-/// if its address is known.
+/// Shows the conditions of a request. The clients are permitted by the route that has the path, or that will have the
+/// path after a redirect; without such a route, by the site. The limits are set by the route that responds; without
+/// such a route, by the site. Returns the refusal of the client, if the address of the client is known.
 fn refused_by_rules(
     out: &mut Explanation,
     Ground { serving, destination }: Ground<'_>,

@@ -1,5 +1,5 @@
-//! Lines for the operator about requests that the server answers with an error, with the reason. The page of the operator
-//! shows the last of them.
+//! Lines for the operator: for a request that the server answers with an error, a line says the reason. The status page
+//! shows the last lines.
 
 use http::{Head, Status, Target};
 use ring::Time;

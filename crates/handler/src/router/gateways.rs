@@ -1,4 +1,4 @@
-//! Requests that programs and upstreams answer, and requests that they hand over.
+//! Requests that programs and upstreams answer, and requests that programs and upstreams hand over to files and paths.
 
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -21,7 +21,7 @@ use session::reason::Reason;
 use session::shell::Shell;
 
 impl Router {
-    /// Answers a request that its site turns away, before any other part of the site is asked.
+    /// Answers a request that its site [turns away](turned_away), before any route can answer.
     #[cold]
     pub(super) fn turn_away(
         &mut self,
@@ -69,7 +69,7 @@ pub(super) fn route_of(serving: &Serving, site: SiteId, target: Target<'_>) -> O
 }
 
 /// Returns true if a request may have to be [turned away](turned_away). If there is no TLS, no site treats schemes
-/// differently, no proxy is believed, and there are no challenges, no request is turned away.
+/// differently, no proxy is trusted, and there are no challenges, no request is turned away.
 #[inline(always)]
 pub(super) fn may_turn_away(request: &Request<'_>, serving: &Serving) -> bool {
     request.origin.handshake().is_some() || serving.has_sender_rules()
@@ -99,7 +99,7 @@ pub(super) fn turned_away(
     redirected(shell, request, serving, site, serving.to_https(site)?)
 }
 
-/// The answer to a challenge of an authority, which it looks for without TLS.
+/// The answer to a challenge of an authority. The authority sends such a request without TLS.
 fn challenge(request: &Request<'_>, serving: &Serving) -> Option<Box<str>> {
     let Target::Origin { path, .. } = request.head.target else { return None };
     let is_read = matches!(request.head.method, Method::Get | Method::Head);

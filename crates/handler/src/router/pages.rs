@@ -1,5 +1,5 @@
-//! Pages with directives. The file of a page is found like other files. An include is found as if a client had asked for
-//! its path.
+//! Pages with directives. The file of a page is found like other files. An included path is found as if a client had
+//! asked for this path.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Does what a request needs next (finds a file, asks a gateway, gives the answer), and stores requests that have to wait.
+//! Does what a request needs next (finds a file, asks a gateway, gives the answer). Stores requests that have to wait.
 
 use std::rc::{Rc, Weak};
 
