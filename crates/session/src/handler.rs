@@ -35,6 +35,7 @@ use crate::reason::Reason;
 use crate::record::{Recording, UpstreamTimes};
 use crate::request_id::RequestId;
 use crate::shell::Shell;
+use crate::standing::Standing;
 pub use crate::ticket::Ticket;
 
 /// The part of a worker that answers requests.
@@ -43,17 +44,15 @@ pub trait Handler {
     /// it.
     type Answer: fmt::Debug;
 
-    /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one.
+    /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one, and the standing with which the
+    /// session then asks for the answer.
     ///
     /// The session calls it before [`find`](Self::find), for a request that has a body or asks for an upgrade. A body
-    /// that nothing uses is skipped. A response with status 101 agrees to an upgrade: its body is sent unframed, and
-    /// the consumer gets all bytes that the client sends after its request.
-    fn consumer(
-        &mut self,
-        _shell: &mut Shell,
-        _request: &Request<'_>,
-    ) -> Option<Box<dyn Consumer>> {
-        None
+    /// that nothing uses is skipped, and the session may ask for the answer only when the body has come. A response with
+    /// status 101 agrees to an upgrade: its body is sent unframed, and the consumer gets all bytes that the client sends
+    /// after its request.
+    fn consumer(&mut self, _shell: &mut Shell, request: &Request<'_>) -> Reception {
+        Reception { consumer: None, standing: request.standing }
     }
 
     /// Finds the answer to a request. The session calls it again when the turn of the response has come, if an answer
@@ -140,12 +139,20 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// True if this request, or the request that it belongs to, has met the limits before: no rate counts it again. An
-    /// access check is never left out for it.
-    pub is_counted: bool,
+    /// The decision of the conditions about it so far.
+    pub standing: Standing,
     /// True if its response can begin at once. With HTTP/1 it is the next that its connection sends; with HTTP/2 the
     /// connection has room for another gateway. Without it a handler may postpone the answer.
     pub is_next: bool,
+}
+
+/// The reply of a handler to a request with a body, before the request is asked about.
+#[derive(Debug)]
+pub struct Reception {
+    /// The consumer of the body, or of the bytes of a tunnel, if there is one.
+    pub consumer: Option<Box<dyn Consumer>>,
+    /// The decision about the request so far. The session hands it back when it asks for the answer.
+    pub standing: Standing,
 }
 
 /// The memory and the descriptors that an answer keeps.
@@ -167,7 +174,8 @@ pub enum Keep {
     #[default]
     IfSmall,
     /// Until the turn of its response, however large the answer is: it cannot be found again, such as the response of an
-    /// upstream. Its handler limits the number of such answers.
+    /// upstream, or a refusal, which a rate would not find again. Its handler limits the number of such answers that
+    /// keep memory.
     Always,
     /// Not at all: the handler has postponed the answer, because the request is not the [next](Request::is_next).
     Never,

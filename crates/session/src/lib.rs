@@ -25,6 +25,7 @@ pub mod record;
 pub mod request_id;
 mod session;
 pub mod shell;
+pub mod standing;
 mod ticket;
 pub mod wheel;
 

@@ -27,6 +27,7 @@ use content::{Kind, Resource};
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Complaint, Shell};
+use session::standing::Standing;
 
 impl Router {
     /// Finds the template of a file that may be a page.
@@ -218,8 +219,8 @@ impl Router {
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
             // The client's own request was counted before.
-            let request =
-                &Request { head, ticket, origin: &context.origin, is_counted: true, is_next: true };
+            let (origin, standing) = (&context.origin, Standing::Counted);
+            let request = &Request { head, ticket, origin, standing, is_next: true };
             if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
                 return Found::Now(Answer { serving, destination, outcome });

@@ -22,13 +22,15 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
 use super::admission;
 use crate::network::Origin;
 use handler::desk::Desk;
-use handler::{Consumer, Found, Handler, Interim, Request, Ticket};
+use handler::{Found, Handler, Interim, Request, Ticket};
 use logs::Cut;
 use metrics::Counters;
 use respond::respond;
 use session::context::Context;
+use session::handler::Reception;
 use session::proxy_protocol;
 use session::shell::{Complaint, Shell};
+use session::standing::Standing;
 use session::wheel::Tick;
 use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why};
 pub(super) use work::Spare;
@@ -590,8 +592,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 None => {
                     let ticket = Ticket { connection: tools.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
-                    let is_counted = turn.was_asked;
-                    let request = Request { head, ticket, origin, is_counted, is_next: true };
+                    let standing = turn.standing;
+                    let request = Request { head, ticket, origin, standing, is_next: true };
                     match tools.handler.find(tools.shell, &request) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {
@@ -650,10 +652,10 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         &mut self.tools.shell.cx
     }
 
-    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Reception {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let request = Request { head, ticket, origin, is_counted: false, is_next: true };
+        let request = Request { head, ticket, origin, standing: Standing::New, is_next: true };
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
@@ -666,10 +668,11 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        standing: Standing,
     ) {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let asked = Request { head, ticket, origin, is_counted: false, is_next };
+        let asked = Request { head, ticket, origin, standing, is_next };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if is_next => {
                 let (origin, takes) = (self.origin, self.takes);

@@ -45,6 +45,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
+use crate::standing::Standing;
 use body::{Form, Sending};
 use exchange::{Exchange, Known, Lookup, RequestFacts};
 pub(in crate::session) use work::Work;
@@ -293,8 +294,9 @@ impl Session for Http1 {
                     work.facts = facts;
                     work.facts.times.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
-                    // The handler is asked about each request when the request is read.
-                    return Some(Turn { request, head, found, was_asked: true });
+                    // The handler is asked about each request when the request is read. An answer that refuses it is
+                    // always kept.
+                    return Some(Turn { request, head, found, standing: Standing::Counted });
                 }
                 Exchange::Refused(reject, request) => {
                     self.respond_to_refused(work, cx, reject, request);
@@ -757,14 +759,18 @@ impl Http1 {
         if has_more {
             work.counts_body = request.head.framing == Framing::Unknown;
         }
-        if has_more
-            && let Some(consumer) = requests.consumer(number, &request.head)
-            && let Err(reject) = self.accept_body(work, request, consumer)
-        {
-            let refused = Known::Request(request.head.to_owned(), work.facts);
-            return self.refuse_request(work, requests.cx(), reject, refused);
+        let mut standing = Standing::New;
+        if has_more {
+            let reception = requests.consumer(number, &request.head);
+            standing = reception.standing;
+            if let Some(consumer) = reception.consumer
+                && let Err(reject) = self.accept_body(work, request, consumer)
+            {
+                let refused = Known::Request(request.head.to_owned(), work.facts);
+                return self.refuse_request(work, requests.cx(), reject, refused);
+            }
         }
-        requests.handle_request(self, work, number, &request.head, work.is_next());
+        requests.handle_request(self, work, number, &request.head, work.is_next(), standing);
     }
 
     /// Counts a request that was read, and returns its number.

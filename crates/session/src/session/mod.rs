@@ -36,8 +36,9 @@ use sendfile::{Alpn, Disk, Failure, Progress, ReadDone, Takes, Transport, Weight
 
 use crate::context::Context;
 use crate::forwarded::Scheme;
-use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
+use crate::handler::{AnswerSize, Found, Interim, Reception, Response, Search};
 use crate::record::{Cut, Record};
+use crate::standing::Standing;
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
@@ -236,10 +237,12 @@ pub trait Requests {
     fn cx(&mut self) -> &mut Context;
 
     /// The consumer of a request's body, or of the bytes after the request if it becomes a tunnel. The session asks
-    /// for it before it passes the request on, and only if the request has a body or asks for an upgrade.
-    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
+    /// for it before it passes the request on, and only if the request has a body or asks for an upgrade. It passes the
+    /// request on with the standing that it gets here.
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Reception;
 
-    /// Receives a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
+    /// Receives a request, whose number on its connection is `request`. Its `standing` is new if no consumer was asked for.
+    /// The receiver finds its answer. Then it calls
     /// [`respond`](Session::respond) if the response [is next](crate::handler::Request::is_next), else
     /// [`defer`](Defer::defer).
     fn handle_request<S: Defer>(
@@ -249,6 +252,7 @@ pub trait Requests {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        standing: Standing,
     );
 }
 
@@ -277,8 +281,8 @@ pub struct Turn {
     pub head: HeadBuf,
     /// True if the connection keeps its answer.
     pub found: bool,
-    /// True if the handler was asked about the request before.
-    pub was_asked: bool,
+    /// The decision of the handler's conditions about it so far.
+    pub standing: Standing,
 }
 
 /// The result of a pump.

@@ -19,9 +19,12 @@ use crate::context::SiteRules;
 use crate::fields::HSTS;
 use crate::files::{FileSet, Whole};
 use crate::forwarded::Scheme;
-use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
+use crate::handler::{
+    Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Reception, Terms,
+};
 use crate::record::{Recording, Sketch};
 use crate::session::framing::BodyFraming;
+use crate::standing::Standing;
 use config::Tuning;
 
 use sendfile::Failure;
@@ -218,8 +221,8 @@ impl Requests for DeferAll<'_> {
         self.cx
     }
 
-    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
-        None
+    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Reception {
+        Reception { consumer: None, standing: Standing::New }
     }
 
     fn handle_request<S: Defer>(
@@ -229,6 +232,7 @@ impl Requests for DeferAll<'_> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        _standing: Standing,
     ) {
         self.are_next.push(is_next);
         session.defer(work, request, head, Found::Later(None));
@@ -1514,11 +1518,12 @@ impl Requests for Rig<'_> {
         &mut self.cx
     }
 
-    fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+    fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Reception {
         let Target::Origin { path, .. } = head.target else { panic!("a path") };
         let is_held = Rc::clone(&self.is_held);
         let bytes_max = if path.ends_with(b"mt") { 4 } else { u64::MAX };
-        path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _)
+        let consumer = path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _);
+        Reception { consumer, standing: Standing::Counted }
     }
 
     fn handle_request<S: Defer>(
@@ -1528,6 +1533,7 @@ impl Requests for Rig<'_> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        _standing: Standing,
     ) {
         self.delivered += 1;
         assert!(!self.is_retired || self.asked.len() <= self.asked_before, "one more at most");
