@@ -169,12 +169,19 @@ impl Handler for Router {
             None => serving.site_guard(destination.site),
         };
         terms.rate = guard.and_then(|guard| guard.rate);
-        if let Some(wrapper) = &mut self.wrapper
-            && !matches!(outcome, Outcome::Recalled(_))
-        {
-            wrapper.wrap(head, &mut response);
-        }
         response
+    }
+
+    #[inline]
+    fn wrap<'r>(
+        &mut self,
+        request: impl FnOnce() -> Request<'r>,
+        answer: &Answer,
+        response: &mut Response<'_>,
+    ) {
+        if self.wrapper.is_some() {
+            self.wrap_answer(&request(), answer, response);
+        }
     }
 
     fn note_error(
@@ -239,7 +246,7 @@ impl Handler for Router {
     fn may_have_news(&self) -> bool {
         !self.answers.is_empty()
             || !self.before.is_empty()
-            || self.is_attached
+            || (self.is_attached && self.attached_may_have_news())
             || !self.faults.is_empty()
             || !self.viewers.is_quiet()
             || self.programs.may_have_news()
@@ -367,7 +374,7 @@ impl Router {
         (self.authorizer, self.is_attached) = (Some(authorizer), true);
     }
 
-    /// Wraps the answers of all routes from now on.
+    /// Wraps the answers of routes from now on.
     pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }

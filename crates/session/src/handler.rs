@@ -62,13 +62,24 @@ pub trait Handler {
     /// The memory and descriptors that an answer keeps.
     fn size(&self, answer: &Self::Answer) -> AnswerSize;
 
-    /// The response to a request with this answer.
+    /// The response to a request with this answer. The response may be dropped, and another one made.
     fn response<'a>(
         &mut self,
         cx: &mut Context,
         head: &Head<'_>,
         answer: &'a Self::Answer,
     ) -> Response<'a>;
+
+    /// Changes the response with which a request is answered. It is called once for each request, after the response was
+    /// chosen: [`response`](Self::response) may also make responses that are not sent. `request` makes the request. By default
+    /// it changes nothing.
+    fn wrap<'r>(
+        &mut self,
+        _request: impl FnOnce() -> Request<'r>,
+        _answer: &Self::Answer,
+        _response: &mut Response<'_>,
+    ) {
+    }
 
     /// Records a response with a reason. `id` makes the id of its request. By default it does nothing.
     fn note_error(

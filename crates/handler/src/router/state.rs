@@ -53,6 +53,7 @@ use super::answer::Outcome;
 use super::asked::Asked;
 use super::destination::Ground;
 use super::steps::Step;
+use crate::Search;
 use crate::attach::{Deferred, Denial, Recalled};
 use crate::serving::{Served, TreeId};
 use ::includes::Template;
@@ -97,10 +98,11 @@ pub(super) struct Arrived<'a> {
 pub(super) enum Way {
     /// The client has asked for the path. Once the request has had to wait, it has its body and its client.
     Asked(Option<(Held, Weak<Deferred>)>),
-    /// A gateway has handed the request over to the path.
-    Handed(Box<Handed>),
-    /// An upstream has named the file with this path.
-    Named(Box<Over>),
+    /// A gateway has handed the request over to the path. While the authorizer decides, the search is that of the
+    /// authorizer.
+    Handed(Box<Handed>, Option<Rc<dyn Search>>),
+    /// An upstream has named the file with this path. The search is the same.
+    Named(Box<Over>, Option<Rc<dyn Search>>),
 }
 
 /// A file that is looked for.

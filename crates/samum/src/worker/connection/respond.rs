@@ -10,12 +10,13 @@ use sendfile::{Disk, Takes};
 use super::Tools;
 use crate::network::Origin;
 use handler::desk::Desk;
-use handler::{Handler, Response, Ticket};
+use handler::{Handler, Request, Response, Ticket};
 use session::Session;
 use session::context::SiteRules as _;
 use session::page;
 use session::request_id::RequestId;
 use session::shell::Shell;
+use session::standing::Standing;
 
 /// Begins the response that an answer comes to. Returns the rate at which the response is sent.
 #[inline]
@@ -32,14 +33,19 @@ pub(super) fn respond<S: Session, H: Handler>(
 ) -> Option<NonZeroU64> {
     let ticket = Ticket { connection: tools.id, request };
     let other;
+    let mut chosen = answer;
     let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     if tools.disk.may_refuse()
         && would_fail(&mut tools.shell.ring, tools.disk, head, &response, takes)
         && let Some(unavailable) = unavailable(tools, head, takes, answer)
     {
         other = unavailable;
-        response = tools.handler.response(&mut tools.shell.cx, head, &other);
+        chosen = &other;
+        response = tools.handler.response(&mut tools.shell.cx, head, chosen);
     }
+    let standing = Standing::Counted;
+    let asked = || Request { head, ticket, origin, standing, is_next: true };
+    tools.handler.wrap(asked, chosen, &mut response);
     if response.reason.is_some() {
         let Tools { handler, shell, .. } = tools;
         note_error(*handler, shell, head, &response, ticket, origin);
