@@ -18,7 +18,7 @@ use crate::budget::Budget;
 use crate::fields::Rules;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
-use crate::record::{Recording, Sketch};
+use crate::record::Recording;
 use crate::request_id::Seed;
 use crate::ticket::Ticket;
 use config::Tuning;
@@ -64,12 +64,6 @@ pub struct Context {
     pub head_text: Vec<u8>,
     /// The random bits of which the ids of requests are made.
     pub id_seed: Seed,
-    /// The request whose response begins, and whether its peer is believed when it names the id; only where a log shows
-    /// ids.
-    pub asked: (Ticket, bool),
-    /// The request line of the request without a head whose response begins, as far as it is known; only where there is a
-    /// log.
-    pub sketch: Sketch,
     /// The number of requests that no handler was asked about.
     unnamed: u32,
     /// The hash key and the counter of [`next_token`](Self::next_token).
@@ -178,8 +172,6 @@ impl Context {
             other_protocol: None,
             http2_attack: None,
             head_text: Vec::new(),
-            asked: (Ticket::default(), false),
-            sketch: Sketch::default(),
             unnamed: 0,
             id_seed: Seed(
                 [RandomState::new(), RandomState::new()].map(|state| state.hash_one(0_u8)),

@@ -32,7 +32,7 @@ pub use crate::files::{Finished, Whole};
 use crate::forwarded::Scheme;
 use crate::network::Origin;
 use crate::reason::Reason;
-use crate::record::{Recording, UpstreamTimes};
+use crate::record::{Recording, Sketch, UpstreamTimes};
 use crate::request_id::RequestId;
 use crate::shell::Shell;
 use crate::standing::Standing;
@@ -246,6 +246,10 @@ pub struct Terms {
     pub recording: Option<Rc<Recording>>,
     /// The client for the log, if that is not the one of the connection.
     pub client: Option<IpAddr>,
+    /// The name of the request, and whether its peer is believed when it names the id; `None` if no log shows ids.
+    pub named: Option<(Ticket, bool)>,
+    /// The request line of a request without a head, as far as it is known; `None` if there is no log.
+    pub sketch: Option<Box<Sketch>>,
     /// True if its answer was looked for on a disk.
     pub is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
@@ -263,6 +267,8 @@ impl Terms {
     pub const DEFAULT: Self = Self {
         recording: None,
         client: None,
+        named: None,
+        sketch: None,
         is_from_disk: false,
         server_timing: false,
         is_last: false,

@@ -57,7 +57,7 @@ pub(super) fn respond<S: Session, H: Handler>(
         response.terms.client = desk.servings.client(client(), head);
         if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
             let is_trusted = desk.servings.trusts(client());
-            cx.asked = (ticket, is_trusted);
+            response.terms.named = Some((ticket, is_trusted));
             shows_scheme = true;
             // An id is of use to the operator only if a log has it.
             if response.shows_id {
