@@ -117,14 +117,20 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Notes what the handshake has said, if it is complete.
+    /// Tells the session where the connection comes from, and what the handshake has said if it is complete now.
     #[cold]
-    fn note_handshake(&mut self, cx: &mut Context) {
-        if self.origin.handshake().is_none()
-            && let Some(handshake) = self.transport.handshake()
-        {
-            self.session.choose(cx, handshake.alpn(), self.origin.listener);
+    fn note_handshake(&mut self, work: &mut Work<S::Work, A>, cx: &mut Context) {
+        let handshake = match self.origin.handshake() {
+            None => self.transport.handshake(),
+            Some(_) => None,
+        };
+        let protocol = handshake.as_ref().map(|handshake| handshake.alpn());
+        if let Some(handshake) = handshake {
             self.origin.set_handshake(handshake);
+        }
+        self.tell_origin(work);
+        if let Some(protocol) = protocol {
+            self.session.choose(&mut work.session, cx, protocol, self.origin.listener);
         }
     }
 
@@ -158,8 +164,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.opening.is_some() {
             // The first requests may come with the last bytes of the handshake, and have to know of it.
             let plain = plain.to_vec();
-            self.note_handshake(&mut tools.shell.cx);
-            self.tell_origin(&mut work);
+            self.note_handshake(&mut work, &mut tools.shell.cx);
             work.input.extend_from_slice(&plain);
             if may_go_on {
                 self.read_input(tools, &mut work);
@@ -423,6 +428,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
             self.tell_origin(&mut work);
+            self.session.adopt(&mut work.session);
             work
         })
     }

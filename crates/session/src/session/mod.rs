@@ -192,9 +192,19 @@ pub trait Session: core::fmt::Debug + Sized {
         Next::Wait
     }
 
+    /// Makes an idle work ready for this connection, after [`set_origin`](Outgoing::set_origin). By default it is ready.
+    fn adopt(&self, _work: &mut Self::Work) {}
+
     /// Speaks a protocol, because the client has chosen it in the handshake of the transport with this listener. The call
-    /// comes before the first byte. By default nothing changes.
-    fn choose(&mut self, _cx: &mut Context, _protocol: Alpn, _listener: u32) {}
+    /// comes before the first byte, and after [`set_origin`](Outgoing::set_origin). By default nothing changes.
+    fn choose(
+        &mut self,
+        _work: &mut Self::Work,
+        _cx: &mut Context,
+        _protocol: Alpn,
+        _listener: u32,
+    ) {
+    }
 
     /// Returns true if the connection is a tunnel. By default none is.
     fn is_tunnel(_work: &Self::Work) -> bool {
