@@ -15,6 +15,7 @@ use ring::Time;
 use sendfile::Takes;
 
 use crate::budget::Budget;
+use crate::client::ClientAddress;
 use crate::fields::Rules;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
@@ -78,18 +79,17 @@ pub trait SiteRules: fmt::Debug {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
 
     /// The client of a request for the log, if a proxy that is believed names one. `own` is the address of the
-    /// connection's client, `Some(None)` on a Unix socket; no proxy is believed where it was not asked for. A forged
-    /// field names no client.
-    fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
+    /// connection's client; no proxy is believed where it was not asked for. A forged field names no client.
+    fn client(&self, own: ClientAddress, head: &Head<'_>) -> Option<IpAddr>;
 
     /// Returns whether the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default none is.
-    fn trusts(&self, _own: Option<Option<IpAddr>>) -> bool {
+    fn trusts(&self, _own: ClientAddress) -> bool {
         false
     }
 
     /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
     /// `client` is as for [`client`](Self::client). By default no proxy is believed.
-    fn scheme(&self, own: Scheme, _client: Option<Option<IpAddr>>, _head: &Head<'_>) -> Scheme {
+    fn scheme(&self, own: Scheme, _client: ClientAddress, _head: &Head<'_>) -> Scheme {
         own
     }
 
@@ -127,7 +127,7 @@ impl SiteRules for () {
         None
     }
 
-    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+    fn client(&self, _own: ClientAddress, _head: &Head<'_>) -> Option<IpAddr> {
         None
     }
 }

@@ -270,8 +270,7 @@ impl Router {
     ) {
         let Some(ticket) = self.pages.root(page.ticket) else { return };
         let id = || {
-            let client = page.context.origin.client().map(|client| client.address);
-            let is_trusted = shell.cx.site_rules.trusts(client);
+            let is_trusted = shell.cx.site_rules.trusts(page.context.origin.known_client());
             RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
         };
         self.note_error(&shell.cx, head, response, id);

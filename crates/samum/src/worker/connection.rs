@@ -10,7 +10,6 @@ mod respond;
 mod work;
 
 use core::fmt;
-use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::io;
 
@@ -436,7 +435,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Tells the session what is known of the other end.
     fn tell_origin(&self, work: &mut Work<S::Work, A>) {
         let (listener, scheme) = (self.origin.listener, self.origin.scheme());
-        work.session.set_origin(listener, scheme, self.client_address());
+        work.session.set_origin(listener, scheme, self.origin.known_client());
     }
 
     /// Takes the step that the session said outside of [`proceed`](Self::proceed).
@@ -621,11 +620,6 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 &answer,
             ));
         }
-    }
-
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    fn client_address(&self) -> Option<Option<IpAddr>> {
-        Some(self.origin.client()?.address)
     }
 }
 

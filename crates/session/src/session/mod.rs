@@ -27,13 +27,13 @@ mod refusal;
 mod times;
 mod version;
 
-use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::rc::Rc;
 
 use ring::{Ring, Time};
 use sendfile::{Alpn, Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Found, Interim, Reception, Response, Search};
@@ -414,9 +414,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport can send. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection, the scheme of its requests, and the address of its client:
-    /// `Some(None)` on a Unix socket, `None` if nothing needed the address. By default it changes nothing.
-    fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: Option<Option<IpAddr>>) {}
+    /// Says which listener accepted the connection, the scheme of its requests, and the address of its client. By default
+    /// it changes nothing.
+    fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: ClientAddress) {}
 
     /// Handles a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

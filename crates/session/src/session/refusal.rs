@@ -1,9 +1,8 @@
 //! Responses to requests that no handler is asked about.
 
-use core::net::IpAddr;
-
 use http::{Head, Reject};
 
+use crate::client::ClientAddress;
 use crate::context::{Context, Demands};
 use crate::fields;
 use crate::forwarded::Scheme;
@@ -18,8 +17,8 @@ pub(super) struct Place {
     pub(super) listener: u32,
     /// The scheme of requests.
     pub(super) scheme: Scheme,
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    pub(super) client: Option<Option<IpAddr>>,
+    /// The address of the client.
+    pub(super) client: ClientAddress,
 }
 
 /// Makes the response to a request that was refused before it was read, and passes it on. The log shows its sketch.

@@ -4,7 +4,6 @@
 //! TLS it begins with the preface of HTTP/2, which is no request of HTTP/1, so that parser finds it. A preface that
 //! contradicts the choice of the handshake is refused, and so is one on a listener that does not speak HTTP/2.
 
-use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -18,6 +17,7 @@ use super::http2::{Http2, Work as Work2};
 use super::{
     Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered,
 };
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Interim, Response, Search};
@@ -354,7 +354,7 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: Option<Option<IpAddr>>) {
+    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: ClientAddress) {
         self.http1.set_origin(listener, scheme, client);
     }
 

@@ -51,12 +51,11 @@ pub(super) fn respond<S: Session, H: Handler>(
         note_error(*handler, shell, head, &response, ticket, origin);
     }
     let Shell { cx, desk, .. } = tools.shell;
-    let client = || origin.client().map(|client| client.address);
     let mut shows_scheme = false;
     if cx.logs {
-        response.terms.client = desk.servings.client(client(), head);
+        response.terms.client = desk.servings.client(origin.known_client(), head);
         if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
-            let is_trusted = desk.servings.trusts(client());
+            let is_trusted = desk.servings.trusts(origin.known_client());
             response.terms.named = Some((ticket, is_trusted));
             shows_scheme = true;
             // An id is of use to the operator only if a log has it.
@@ -66,7 +65,8 @@ pub(super) fn respond<S: Session, H: Handler>(
         }
     }
     if cx.counts || shows_scheme || response.hsts.is_some() {
-        response.terms.scheme = desk.servings.scheme(origin.scheme(), client(), head);
+        let client = origin.known_client();
+        response.terms.scheme = desk.servings.scheme(origin.scheme(), client, head);
     }
     session.respond(work, cx, request, head, &mut response)
 }
@@ -82,8 +82,7 @@ fn note_error<H: Handler>(
     origin: &Origin,
 ) {
     let id = || {
-        let client = origin.client().map(|client| client.address);
-        let is_trusted = shell.desk.servings.trusts(client);
+        let is_trusted = shell.desk.servings.trusts(origin.known_client());
         RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
     };
     handler.note_error(&shell.cx, head, response, id);

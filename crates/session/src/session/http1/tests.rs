@@ -15,6 +15,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::Producing;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
+use crate::client::ClientAddress;
 use crate::context::SiteRules;
 use crate::fields::HSTS;
 use crate::files::{FileSet, Whole};
@@ -53,7 +54,7 @@ impl SiteRules for Recorded {
         recording()
     }
 
-    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+    fn client(&self, _own: ClientAddress, _head: &Head<'_>) -> Option<IpAddr> {
         None
     }
 }

@@ -1,6 +1,5 @@
 //! The requests and responses of one connection, in order.
 
-use core::net::IpAddr;
 use core::time::Duration;
 
 use http::{Method, bytes};
@@ -13,6 +12,7 @@ use super::Http1;
 use super::body::{Form, Incoming, Producing};
 use super::exchange::{Exchange, Exchanges, Lookup, RequestFacts};
 use crate::budget::Budget;
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{BODY_BYTES_END, Keep};
@@ -48,8 +48,8 @@ pub struct Work {
     pub(super) listener: u32,
     /// The scheme of requests, according to the connection.
     pub(super) scheme: Scheme,
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    pub(super) client: Option<Option<IpAddr>>,
+    /// The address of the client.
+    pub(super) client: ClientAddress,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: Exchanges,
@@ -102,7 +102,7 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: Option<Option<IpAddr>>) {
+    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: ClientAddress) {
         (self.listener, self.scheme, self.client) = (listener, scheme, client);
     }
 

@@ -350,7 +350,7 @@ impl Http2 {
     fn handle_fault(&mut self, work: &mut Work, cx: &mut Context, fault: Fault) {
         if let Some(attack) = fault.attack {
             cx.stats.http2_attacks[attack as usize].add(1);
-            cx.http2_attack = Some((attack, work.place.client.flatten()));
+            cx.http2_attack = Some((attack, work.place.client.ip()));
         } else {
             cx.stats.http2_faults.add(1);
         }
