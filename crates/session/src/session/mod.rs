@@ -23,6 +23,7 @@ mod framing;
 
 mod http1;
 mod http2;
+mod opening;
 mod refusal;
 mod times;
 mod version;
