@@ -26,9 +26,9 @@ use crate::transport::{Drained, Takes, Transport};
 /// its head, some 100 us of a core. A file that leaves in several turns costs more, because between its turns its data
 /// leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
-/// The same for transports that send only from memory. Each byte is copied, and sealed or sent by code of ours, which takes a
-/// core some 100 us, too. The largest response in memory leaves in one turn.
-const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
+/// The maximum of bytes that one pump sends to transports that send only from memory. Each byte is copied, and sealed or
+/// sent by code of ours, which takes a core some 100 us, too. The largest response in memory leaves in one turn.
+pub const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
 /// The end of a pump.
 #[derive(Debug, PartialEq, Eq)]

@@ -31,5 +31,5 @@ pub mod wheel;
 
 pub use session::{
     Activity, Broken, BrokenEnd, Defer, Http, Http1, Left, Moved, Next, Outgoing, Pump, Requests,
-    Session, Turn, Unanswered, Why,
+    Session, Turn, Unanswered, Why, Woken,
 };

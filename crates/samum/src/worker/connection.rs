@@ -31,7 +31,7 @@ use session::proxy_protocol;
 use session::shell::{Complaint, Shell};
 use session::standing::Standing;
 use session::wheel::Tick;
-use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why};
+use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why, Woken};
 pub(super) use work::Spare;
 use work::Work;
 
@@ -243,10 +243,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn handle_woken<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        request: u32,
+        woken: Woken,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        self.session.wake(&mut work.session, &tools.shell.cx, request);
+        self.session.wake(&mut work.session, &tools.shell.cx, woken);
         self.proceed(tools, work)
     }
 

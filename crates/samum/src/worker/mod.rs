@@ -45,7 +45,7 @@ use session::kind;
 use session::other_protocol::Reported;
 use session::shell::{Complaint, Shell};
 use session::wheel::{Tick, Wheel};
-use session::{Http, Session};
+use session::{Http, Session, Woken};
 pub use shutdown::Remainder;
 use shutdown::Shutdown;
 use trim::Trim;
@@ -610,7 +610,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             });
         } else if let Some(ticket) = self.handler.next_woken() {
             self.act(ticket.connection, |connection, tools| {
-                connection.handle_woken(tools, ticket.request)
+                connection.handle_woken(tools, Woken::Request(ticket.request))
             });
         } else {
             return false;
@@ -654,7 +654,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let Some(owner) = self.disk.next_waiting() else { return turn > 0 };
             let until = *until.get_or_insert_with(|| self.part_end());
             self.act(owner.connection, |connection, tools| {
-                connection.handle_woken(tools, owner.lane)
+                connection.handle_woken(tools, Woken::Stream(owner.lane))
             });
             if self.shell.ring.now() >= until {
                 break;

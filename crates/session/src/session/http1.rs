@@ -30,7 +30,6 @@ mod response;
 mod work;
 
 use core::num::NonZeroU64;
-use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Framing, Head, Reject, Status};
@@ -41,7 +40,7 @@ use sendfile::{Piece, Progress};
 
 use super::escaped::Escaped;
 use super::{
-    Activity, Defer, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
+    Activity, Defer, LINGER, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
@@ -54,10 +53,6 @@ pub(in crate::session) use work::Work;
 /// is twice the longest head, so a head fits after other bytes. If longer heads are configured, the limit is the
 /// longest head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If the server closed earlier,
-/// a reset could destroy bytes of the response that the peer has not read. Bytes that the peer sends during this time,
-/// such as the rest of a body, are dropped.
-const LINGER: Duration = Duration::from_secs(2);
 /// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending
 /// has a total of 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, [`LINGER`]
 /// never starts again.

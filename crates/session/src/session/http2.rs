@@ -79,7 +79,8 @@ use ring::Time;
 use sendfile::{Failure, Progress};
 
 use super::{
-    Activity, Broken, BrokenEnd, Defer, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Defer, LINGER, Left, Moved, Next, Requests, Session, Turn,
+    Unanswered, Why, Woken,
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Response, Search};
@@ -87,8 +88,6 @@ use crate::record::Cut;
 use lane::{Lookup, Stage};
 pub(in crate::session) use work::Work;
 
-/// The time that a silent client may take to close after the last frame, as with HTTP/1.
-const LINGER: Duration = Duration::from_secs(2);
 /// The time for which the server waits for the client's answer to the PING after the first GOAWAY. Without an answer, the final
 /// GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -326,7 +325,9 @@ impl Session for Http2 {
         None
     }
 
-    fn wake(&mut self, work: &mut Work, cx: &Context, request: u32) {
+    fn wake(&mut self, work: &mut Work, cx: &Context, woken: Woken) {
+        // A stream has the number of its request.
+        let (Woken::Request(request) | Woken::Stream(request)) = woken;
         self.feed(work, cx.now, request);
         if work.lane(request).is_some_and(|lane| matches!(lane.stage, Stage::Sending(_))) {
             work.scheduler.set_ready(request, true);

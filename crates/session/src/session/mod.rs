@@ -29,6 +29,7 @@ mod times;
 mod version;
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 use std::rc::Rc;
 
 use ring::{Ring, Time};
@@ -44,6 +45,14 @@ use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
 pub use self::version::Http;
+
+/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If the server closed earlier, a
+/// reset could destroy bytes of the response that the peer has not read. Bytes that the peer sends during this time, such as
+/// the rest of a body, are dropped.
+const LINGER: Duration = Duration::from_secs(2);
+/// The most bytes that a producer makes in one call. It makes more only when these have left, and with HTTP/2 when they are
+/// in frames.
+const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 
 /// One protocol on one connection.
 ///
@@ -103,9 +112,9 @@ pub trait Session: core::fmt::Debug + Sized {
         response: &mut Response<'_>,
     ) -> Option<NonZeroU64>;
 
-    /// Records that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
-    /// disk that its stream waits for. Pump afterwards. By default nothing changes, because a pump looks at everything.
-    fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _request: u32) {}
+    /// Records that something is ready for which a request or its stream waited. Pump afterwards. By default nothing
+    /// changes, because a pump looks at everything.
+    fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _woken: Woken) {}
 
     /// Says what comes next, after the work was pumped and [`next_left`](Self::next_left) has returned the responses
     /// that have left. A session that says [`Next::Wait`] is in a state that [`check`](Self::check) accepts, and waits
@@ -281,6 +290,15 @@ pub enum Activity {
     Writing,
     /// It carries bytes of another protocol.
     Tunnel,
+}
+
+/// The part of a connection for which something is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The request with this number: its producer has bytes, or its consumer has room.
+    Request(u32),
+    /// The stream with this number ([`Owner::lane`](sendfile::Owner::lane)): the disk has room for it.
+    Stream(u32),
 }
 
 /// A deferred request whose response can begin.

@@ -15,7 +15,7 @@ use sendfile::{Alpn, Disk, Failure, Piece, Progress, ReadDone, Takes, Transport,
 use super::http1::{Http1, Work as Work1};
 use super::http2::{Http2, Work as Work2};
 use super::{
-    Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered,
+    Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered, Woken,
 };
 use crate::client::ClientAddress;
 use crate::context::Context;
@@ -170,8 +170,8 @@ impl Session for Http {
         with_work!(self, work => |session, work| session.respond(work, cx, request, head, response))
     }
 
-    fn wake(&mut self, work: &mut Work, cx: &Context, request: u32) {
-        with_work!(self, work => |session, work| session.wake(work, cx, request));
+    fn wake(&mut self, work: &mut Work, cx: &Context, woken: Woken) {
+        with_work!(self, work => |session, work| session.wake(work, cx, woken));
     }
 
     #[inline]

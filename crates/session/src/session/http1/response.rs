@@ -6,10 +6,11 @@ use outq::Payload as _;
 use sendfile::{Failure, Piece};
 
 use super::body::{Form, Producing, Sending};
-use super::work::{PRODUCED_BYTES_MAX, Work};
+use super::work::Work;
 use crate::context::Context;
 use crate::handler::{Part, Produced, Response};
 use crate::record::Record;
+use crate::session::PRODUCED_BYTES_MAX;
 use crate::session::ends::End;
 use crate::session::framing::{BodyFraming, Sink};
 use crate::session::opening::{self, Opening};

@@ -3,6 +3,7 @@
 use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
 use core::net::IpAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;

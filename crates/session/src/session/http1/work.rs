@@ -33,9 +33,6 @@ pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// The limit of promised bytes that have not been sent. At this limit no further response begins. Sums of positions and
 /// sizes (`SIZE_MAX` in `content`, `BODY_BYTES_END` of gateways' responses) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = BODY_BYTES_END;
-/// The limit of bytes of a producer that wait to be sent. At this limit the producer makes more bytes only when bytes
-/// have left.
-pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// If a producer has made this many bytes in one worker turn, the producer waits for the next turn.
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
 
