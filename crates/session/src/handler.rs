@@ -1,4 +1,7 @@
-//! Answers to requests: values that know no connection and no wire.
+//! The contract of the part that answers requests: requests, answers, responses and bodies.
+//!
+//! A request names its connection by a ticket and an origin. A response is the same for all versions of HTTP; beside it
+//! there may be a form that is prepared for one of them.
 //!
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
 //! of files and producers. A search is dropped when its request no longer waits. If a large answer was not kept, the

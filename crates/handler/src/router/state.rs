@@ -22,7 +22,7 @@
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | error page | `steps.rs` | File | |
 //! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
-//! | hand-over by a program or a server | `advance.rs` | | to the route, with another path, whose guard and authorizer decide again; at most [`HAND_OVERS_MAX`] times |
+//! | hand-over by a program or a server | `advance.rs`; its limit, its route and the guard: `gateways.rs` | | to the route, with another path, whose guard and authorizer decide again; at most [`HAND_OVERS_MAX`] times |
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
 //! | fields of the hand-over and of the route | `advance.rs`, `answer.rs` | | |
 //!

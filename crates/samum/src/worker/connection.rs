@@ -1,8 +1,14 @@
 //! One client: its transport, its session and the work between them.
 //!
-//! The session decides about requests and responses, and this file makes the calls. A connection closes without its session
-//! if a handshake takes too long, or if its peer takes nothing while others wait for the memory. A work to which nothing
-//! refers any more is given back here.
+//! The session decides about requests and responses, and this file makes the calls. A work to which nothing refers any more
+//! is given back here. These events close a connection without its session:
+//!
+//! - Its header of the PROXY protocol is invalid, or names a client that may not connect (`header.rs`).
+//! - The header or the handshake takes too long.
+//! - A receive fails, or the network has lost the connection.
+//! - The peer takes nothing while others wait for the memory.
+//! - The connection is idle, and a newcomer needs its place.
+//! - The time of a shutdown is over.
 
 mod header;
 mod record;

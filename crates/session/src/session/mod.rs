@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The session holds order, deadlines, limits and the back-pressure of reading. Requests are passed on by reference, and
-//! answered now or later. An idle connection has only its session, of 32 bytes; requests and responses under way are in
-//! its `Work`, which the connection then gives back.
+//! answered now or later. An idle connection has only its session: 32 bytes, and with HTTP/2 also the state of its frames
+//! and windows. Requests and responses under way are in its `Work`, which an idle connection gives back.
 
 mod ends;
 mod escaped;
