@@ -18,8 +18,8 @@ use super::tree::TreeId;
 /// tests have one yet.
 pub trait Copier: fmt::Debug {
     /// The copy of a file in a coding for which there is no precompressed file, if the copier has it. The copier is asked
-    /// each time that the file is loaded. A watched file that has not changed is not loaded again. A copy is cached as long
-    /// as its file is.
+    /// each time that the file is loaded, unless a change made the load outdated. A watched file that has not changed is
+    /// not loaded again. A copy is cached as long as its file is.
     fn copy(
         &mut self,
         shell: &mut Shell,
@@ -52,10 +52,14 @@ pub struct Original<'a> {
     pub file: &'a Fd,
 }
 
-/// The name of a cached file: a tree of the configuration, and a path in this tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The name of a cached file: the directory of a tree, and a path in this directory. No other directory gets the same
+/// names: neither a directory that replaces this one, nor one that the tree's id is given to after a reload. The file at
+/// the path may change; a copier recognizes that by [`Original::stat`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     pub(super) tree: TreeId,
+    /// The number of the directory: see [`Tree`](super::Tree).
+    pub(super) generation: u64,
     pub(super) path: Path,
 }
 

@@ -151,6 +151,8 @@ pub struct Content {
     leaving: Vec<TreeId>,
     /// The ids of trees that are free for others.
     free: Vec<TreeId>,
+    /// The number of directories that were served in place of another one.
+    generations: u64,
     /// The account for resources and their buffers while anything holds them.
     account: Account,
     /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy). `Some` while the timer runs,
@@ -186,6 +188,7 @@ impl Content {
             looks: VecDeque::new(),
             leaving: Vec::new(),
             free: Vec::new(),
+            generations: 0,
             account,
             tidy: None,
             answers: VecDeque::new(),
@@ -529,10 +532,13 @@ impl Content {
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
                     let copier = &mut self.copier;
+                    // The file of an outdated load may be in a directory that was replaced meanwhile.
+                    let has_name = !load.is_outdated;
                     let copy = |original: &Original<'_>, coding| {
-                        copier.as_mut()?.copy(shell, original, coding)
+                        copier.as_mut().filter(|_| has_name)?.copy(shell, original, coding)
                     };
-                    let of = Name { tree: load.tree, path: Rc::clone(&load.path) };
+                    let (generation, path) = (tree.generation, Rc::clone(&load.path));
+                    let of = Name { tree: load.tree, generation, path };
                     let unix = look.unix;
                     let in_memory = self.loader.in_memory();
                     let found = Assembled::file(
@@ -701,8 +707,10 @@ impl Content {
     }
 
     /// Adds a tree.
-    pub fn add_tree(&mut self, tree: Tree) -> TreeId {
+    pub fn add_tree(&mut self, mut tree: Tree) -> TreeId {
         if let Some(id) = self.free.pop() {
+            self.generations += 1;
+            tree.generation = self.generations;
             self.trees[id.index()] = tree;
             return id;
         }
@@ -741,7 +749,8 @@ impl Content {
     /// directory stays cached. Loads under way still answer their requests from the old directory, and their resources
     /// are not cached.
     pub fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
-        self.trees[tree.index()].replace_root(root);
+        self.generations += 1;
+        self.trees[tree.index()].replace_root(root, self.generations);
         self.loader.forget_devices(tree);
         self.outdate_below(tree, b"");
         self.schedule(shell);
@@ -850,8 +859,12 @@ impl Content {
     /// Takes the entity tags that threads have computed, and evicts the files of which a copier has new copies.
     pub fn handle_wake(&mut self, shell: &mut Shell) {
         self.hashes.handle_wake(shell, &self.trees, &mut self.library);
-        while let Some(Name { tree, path }) = self.copier.as_mut().and_then(|it| it.next_made()) {
-            self.library.evict(tree, &path);
+        while let Some(name) = self.copier.as_mut().and_then(|it| it.next_made()) {
+            let Name { tree, generation, path } = name;
+            // Files of an earlier directory are cached no more.
+            if self.trees[tree.index()].generation == generation {
+                self.library.evict(tree, &path);
+            }
         }
     }
 }

@@ -15,6 +15,9 @@ use session::fields::{self, Rules};
 pub struct Tree {
     /// The open directory; `None` once the tree is removed.
     root: Option<Fd>,
+    /// The number of the directory among those that were served in place of another one since the worker began: 0 if this
+    /// is the first directory of its tree's id.
+    pub(crate) generation: u64,
     /// True while there is no directory at the path of the tree. Loads under way go on in the old one.
     pub(crate) is_lost: bool,
     /// The path of the directory, for the operator.
@@ -59,7 +62,16 @@ impl Tree {
     /// The tree of an open directory.
     pub fn new(root: Fd, spec: &TreeSpec) -> Self {
         let TreeSpec { directory, rules, prefix, fields, sources, .. } = spec.clone();
-        Self { root: Some(root), is_lost: false, directory, rules, prefix, fields, sources }
+        Self {
+            root: Some(root),
+            generation: 0,
+            is_lost: false,
+            directory,
+            rules,
+            prefix,
+            fields,
+            sources,
+        }
     }
 
     /// The open directory.
@@ -67,8 +79,10 @@ impl Tree {
         self.root.as_ref().expect("no request asks for a tree that was removed")
     }
 
-    /// Replaces the directory; `None` if there is none at the path of the tree.
-    pub(crate) fn replace_root(&mut self, root: Option<Fd>) {
+    /// Replaces the directory; `None` if there is none at the path of the tree. `generation` is the number of the new
+    /// directory.
+    pub(crate) fn replace_root(&mut self, root: Option<Fd>, generation: u64) {
+        self.generation = generation;
         self.is_lost = root.is_none();
         if root.is_some() {
             self.root = root;
@@ -96,7 +110,7 @@ impl Tree {
 }
 
 /// The number of a tree. A directory that several routes serve is a tree for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(u32);
 
 impl TreeId {

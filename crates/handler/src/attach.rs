@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use config::Route;
 pub use content::copies::{Copied, Copier, Name, Original};
-use http::{FieldSection, Head, Status};
+use http::{FieldSection, Status};
 use ring::Completion;
 use sendfile::Weight;
 
@@ -23,7 +23,8 @@ use session::shell::Shell;
 /// location hold for internal redirects. A request to a route is asked about once, when its turn to be answered has come.
 /// There is one exception: a listing that did not fit into its page is looked for again, and asked about again.
 pub trait Authorizer: fmt::Debug {
-    /// Returns true if it decides about requests of this route. Others pass, as fast as without an authorizer.
+    /// Returns true if it decides about requests of this route. Requests of other routes only cost the call of this
+    /// function.
     fn has_say(&self, route: &Route) -> bool;
 
     /// Lets a request of such a route pass or refuses it, now or later.
@@ -32,7 +33,12 @@ pub trait Authorizer: fmt::Debug {
     /// Handles a completion of its own operations, whose tokens begin with `kind::AUTHORIZER`. By default there are none.
     fn handle(&mut self, _shell: &mut Shell, _completion: Completion) {}
 
-    /// The next request about which the authorizer has decided since [`Admission::Waiting`].
+    /// Returns true if [`next_admitted`](Self::next_admitted) may have a decision. A worker asks in each turn, so this
+    /// should be cheap.
+    fn may_have_news(&self) -> bool;
+
+    /// The next request about which the authorizer has decided since [`Admission::Waiting`]. It decides about each of
+    /// these requests once, also if the client has left.
     fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
 }
 
@@ -48,8 +54,10 @@ pub const NO_AUTHORIZER: HasSay = |_| false;
 pub enum Admission {
     /// The request may pass, or is refused.
     Now(Result<(), Denial>),
-    /// [`Authorizer::next_admitted`] will have the decision.
-    Waiting,
+    /// [`Authorizer::next_admitted`] will have the decision. The search is dropped when nothing waits for the decision any
+    /// more: the client has left, or the decision was made. After a hand-over it is dropped only with the decision. Then
+    /// the authorizer may give up its work, and any decision will do.
+    Waiting(Option<Rc<dyn Search>>),
 }
 
 /// The refusal of an authorizer.
@@ -70,14 +78,23 @@ impl From<Status> for Denial {
 /// Wraps the answers of routes, such as a cache. Before that, the coding and the entity tag of a file were chosen, and the
 /// conditions and ranges of the request were applied. So a wrapper leaves the content as it is, and compresses nothing.
 pub trait Wrapper: fmt::Debug {
-    /// Recalls the answer to a request that was let pass, before the request goes to its route.
-    fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>>;
+    /// Returns true if it wraps the answers of this route. Requests of other routes only cost the call of this function.
+    fn has_say(&self, route: &Route) -> bool;
+
+    /// Recalls the answer to a request of such a route that was let pass, before the request goes to its route.
+    fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>>;
+
+    /// Returns true if [`next_recalled`](Self::next_recalled) may have an answer, or [`act`](Self::act) may have work. A
+    /// worker asks in each turn, so this should be cheap.
+    fn may_have_news(&self) -> bool;
 
     /// The next request whose recall was decided since [`Found::Later`], with the recalled answer if there is one.
     fn next_recalled(&mut self) -> Option<(Ticket, Option<Rc<dyn Recalled>>)>;
 
-    /// Wraps the response of a route: its fields and its body.
-    fn wrap(&mut self, head: &Head<'_>, response: &mut Response<'_>);
+    /// Wraps the response to a request: its fields and its body. The request has the listener, the scheme and the host, as
+    /// for [`recall`](Self::recall). The route is the one that has answered: after a hand-over that of the other path. Each
+    /// response that is sent is wrapped once, unless it was recalled.
+    fn wrap(&mut self, request: &Request<'_>, route: &Route, response: &mut Response<'_>);
 
     /// Continues bodies whose clients have left. Returns true if there may be more to do in another worker turn.
     fn act(&mut self) -> bool;
@@ -92,7 +109,8 @@ pub trait Recalled: fmt::Debug {
     fn response(&self) -> Response<'_>;
 }
 
-/// The search for a client whose gateway is not chosen yet; it leads to the search of the gateway, once there is one.
+/// The search for a client whose gateway is not chosen yet; it leads to the search of the authorizer or the wrapper, and to
+/// the search of the gateway once there is one.
 #[derive(Debug, Default)]
 pub(super) struct Deferred(RefCell<Option<Rc<dyn Search>>>);
 

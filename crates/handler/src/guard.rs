@@ -11,12 +11,12 @@ use std::collections::HashSet;
 use std::hash::DefaultHasher;
 use std::sync::Arc;
 
-use http::{Framing, Status};
+use http::Framing;
 use ring::Time;
 
 use config::{Access, Limits, Pattern, Permitted, Route, Site};
 use session::limits::{ClientKey, Counted, Limiter, Refill};
-use session::reason::Reason;
+pub(crate) use session::standing::Refusal;
 
 /// The conditions of a route, or of a site for the responses that no route makes.
 #[derive(Debug)]
@@ -31,49 +31,6 @@ pub(crate) struct Guard {
     body_bytes_max: Option<u64>,
     /// The bytes per second at which a connection is sent to.
     pub(crate) rate: Option<NonZeroU64>,
-}
-
-/// The reason why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The client may not use the route.
-    Forbidden,
-    /// The client has too many connections, and this one is among the last. It is to be closed.
-    Connections,
-    /// The client asks too often, and may ask again after this number of seconds.
-    Requests(NonZeroU64),
-    /// The fields of the request name different clients.
-    Conflict,
-    /// The body is too long. The connection is to be closed, because the body will not be read.
-    BodyTooLong,
-    /// The rules for clients of TLS have changed since the handshake. The connection is to be closed: the client has to
-    /// connect again.
-    Outdated,
-}
-
-impl Refusal {
-    /// The same for the operator.
-    pub(crate) const fn reason(self) -> &'static Reason {
-        match self {
-            Self::Forbidden => &Reason::Access,
-            Self::Connections => &Reason::Connections,
-            Self::Requests(_) => &Reason::Requests,
-            Self::Conflict => &Reason::Conflict,
-            Self::BodyTooLong => &Reason::BodyTooLong,
-            Self::Outdated => &Reason::Outdated,
-        }
-    }
-
-    /// The status of the response.
-    pub(crate) const fn status(self) -> Status {
-        match self {
-            Self::Forbidden => Status::Forbidden,
-            Self::Connections | Self::Requests(_) => Status::TooManyRequests,
-            Self::Conflict => Status::BadRequest,
-            Self::BodyTooLong => Status::ContentTooLarge,
-            Self::Outdated => Status::MisdirectedRequest,
-        }
-    }
 }
 
 /// A maker of guards. Adjacent routes often have the same rules, and share them.

@@ -55,10 +55,12 @@ use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
 use session::context::Context;
+use session::handler::Reception;
 use session::kind;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::Shell;
+use session::standing::Standing;
 use state::{Arrived, Event, FileSearch, Next, Purpose, State, Way};
 use steps::{Slash, Step};
 
@@ -78,11 +80,6 @@ pub struct Router {
     pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers to requests that had to wait, until their sessions take these answers.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The last request that was passed to [`Handler::consumer`], in the state `Offered`, which has the decision of the
-    /// route's guard. One entry is enough: this request is the next one for which a session calls [`Handler::find`], or
-    /// the session never calls it. There is one exception: with HTTP/2 a refused request is found later. If the entry
-    /// has been replaced by another request meanwhile, the guard checks the conditions of the route again.
-    offered: Option<(Ticket, State<'static>)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
     /// True if there is an authorizer or a wrapper.
@@ -99,46 +96,10 @@ pub struct Router {
 impl Handler for Router {
     type Answer = Answer;
 
-    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
-        let Target::Origin { path, .. } = request.head.target else { return None };
-        let (serving, site) = self.servings.of(request.origin.listener, request.head);
-        // A request that its site turns away (`https.rs`) is answered without its body.
-        if may_turn_away(request, &serving) && turned_away(shell, request, &serving, site).is_some()
-        {
-            return None;
-        }
-        let destination = {
-            let find = |name: &[u8]| serving.destination(site, name);
-            place_of(&serving, path, &mut self.scratch, find).ok()?
-        };
-        let route = destination.route?;
-        if !serving.is_gateway(route) {
-            return None;
-        }
-        if lacks_slash(&serving, destination, &self.scratch).is_some() {
-            return None;
-        }
-        // If the guard refuses a request, the body needs no memory.
-        if let Some(guard) = serving.guard(route) {
-            let admitted = admit(shell, request, &serving, guard);
-            self.offered = Some((request.ticket, State::Offered(admitted)));
-            admitted.ok()?;
-        }
-        let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
-        let Some(storage) = storage_of(shell, request, &serving, route) else {
-            return self.proxy.consumer(request, Needs::Nothing, bytes_max);
-        };
-        // A body of unknown length is collected, so it may not exceed the limit of all collected bodies together.
-        let of_all = serving.snapshot.quota().bytes_max().max(storage.memory_max);
-        let is_collected = request.head.framing == Framing::Unknown;
-        let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
-        match serving.upstream(route) {
-            Some(upstream) => {
-                let needs = Needs::All { part: upstream.rules.buffer, storage };
-                self.proxy.consumer(request, needs, bytes_max)
-            }
-            None => self.programs.consumer(request, Needs::All { part: 0, storage }, bytes_max),
-        }
+    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Reception {
+        let mut standing = request.standing;
+        let consumer = self.consumer_of(shell, request, &mut standing);
+        Reception { consumer, standing }
     }
 
     #[inline]
@@ -209,12 +170,19 @@ impl Handler for Router {
             None => serving.site_guard(destination.site),
         };
         terms.rate = guard.and_then(|guard| guard.rate);
-        if let Some(wrapper) = &mut self.wrapper
-            && !matches!(outcome, Outcome::Recalled(_))
-        {
-            wrapper.wrap(head, &mut response);
-        }
         response
+    }
+
+    #[inline]
+    fn wrap<'r>(
+        &mut self,
+        request: impl FnOnce() -> Request<'r>,
+        answer: &Answer,
+        response: &mut Response<'_>,
+    ) {
+        if self.wrapper.is_some() {
+            self.wrap_answer(&request(), answer, response);
+        }
     }
 
     fn note_error(
@@ -279,7 +247,7 @@ impl Handler for Router {
     fn may_have_news(&self) -> bool {
         !self.answers.is_empty()
             || !self.before.is_empty()
-            || self.is_attached
+            || (self.is_attached && self.attached_may_have_news())
             || !self.faults.is_empty()
             || !self.viewers.is_quiet()
             || self.programs.may_have_news()
@@ -393,7 +361,6 @@ impl Router {
             pages: Pages::default(),
             pending: HashMap::default(),
             answers: VecDeque::new(),
-            offered: None,
             authorizer: None,
             wrapper: None,
             is_attached: false,
@@ -472,6 +439,55 @@ impl Router {
         }
     }
 
+    /// The consumer of the body of a request, if the route of the request has one. The conditions of the route set the
+    /// standing of the request.
+    fn consumer_of(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        standing: &mut Standing,
+    ) -> Option<Box<dyn Consumer>> {
+        let Target::Origin { path, .. } = request.head.target else { return None };
+        let (serving, site) = self.servings.of(request.origin.listener, request.head);
+        // A request that its site turns away (`https.rs`) is answered without its body.
+        if may_turn_away(request, &serving) && turned_away(shell, request, &serving, site).is_some()
+        {
+            return None;
+        }
+        let destination = {
+            let find = |name: &[u8]| serving.destination(site, name);
+            place_of(&serving, path, &mut self.scratch, find).ok()?
+        };
+        let route = destination.route?;
+        if !serving.is_gateway(route) {
+            return None;
+        }
+        if lacks_slash(&serving, destination, &self.scratch).is_some() {
+            return None;
+        }
+        // If the guard refuses a request, the body needs no memory.
+        if let Some(guard) = serving.guard(route) {
+            let admitted = admit(shell, request, &serving, guard);
+            *standing = admitted.into();
+            admitted.ok()?;
+        }
+        let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
+        let Some(storage) = storage_of(shell, request, &serving, route) else {
+            return self.proxy.consumer(request, Needs::Nothing, bytes_max);
+        };
+        // A body of unknown length is collected, so it may not exceed the limit of all collected bodies together.
+        let of_all = serving.snapshot.quota().bytes_max().max(storage.memory_max);
+        let is_collected = request.head.framing == Framing::Unknown;
+        let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
+        match serving.upstream(route) {
+            Some(upstream) => {
+                let needs = Needs::All { part: upstream.rules.buffer, storage };
+                self.proxy.consumer(request, needs, bytes_max)
+            }
+            None => self.programs.consumer(request, Needs::All { part: 0, storage }, bytes_max),
+        }
+    }
+
     /// Finds the answer to a request for a path that is in normal form.
     // Each request comes here, and a call that is not inlined would cost 30 instructions.
     #[inline(always)]
@@ -488,7 +504,7 @@ impl Router {
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
-            && let Err(refusal) = self.admit(shell, request, &serving, guard)
+            && let Err(refusal) = admit(shell, request, &serving, guard)
         {
             return self.refuse(shell, request, &serving, destination, Outcome::Refused(refusal));
         }
@@ -637,7 +653,7 @@ impl Router {
                 let admitted = match destination.route {
                     Some(id) => serving
                         .guard(id)
-                        .map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard)),
+                        .map_or(Ok(()), |guard| admit(shell, request, &serving, guard)),
                     None => admit_at_site(shell, request, &serving, site, None),
                 };
                 let outcome = match admitted {

@@ -1,4 +1,4 @@
-//! The logs of a worker: one for each target and format, shared by any number of sites.
+//! The logs of a worker: one for each target with its format, its statuses and its sample, shared by any number of sites.
 //!
 //! A response carries the recording of its site, so a response that is not recorded costs one test. A record lives from
 //! the beginning of the response until it has left or was cut. The record has the time for which the request waited for

@@ -12,8 +12,10 @@
 //! ```
 //!
 //! [`worker::Worker`] is generic over the [network](network::Network), the
-//! [session](session::Session) and the [handler](session::handler::Handler). The binary uses the kernel's
-//! sockets, HTTP/1 and files.
+//! [session](session::Session) and the [handler](session::handler::Handler). The network of the binary is the kernel's
+//! sockets, or a TCP/IP stack of its own for each receive queue of an interface, both also with TLS. Its session speaks
+//! HTTP/1 and HTTP/2. Its handler is the router, which answers with files and pages, and passes requests on to upstreams,
+//! FastCGI applications and programs.
 
 #![forbid(unsafe_code)]
 

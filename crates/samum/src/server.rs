@@ -7,7 +7,7 @@ mod start;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -33,18 +33,19 @@ use crate::roots::{Root, Roots};
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
-use crate::upgrade::{self, Elders, Inheritance, Origin, Upgrader};
+use crate::upgrade::{self, Elders, Inheritance, Origin, Reporter, Upgrader};
 use crate::worker::Remainder;
 use crate::{
     account, control_socket, descriptor_store, descriptors, listen, memory, notify, watchdog,
 };
 use config::file::{Errors, Loaded};
-use config::{Config, Log};
+use config::{Config, Log, Server};
 use gateways::programs::supervisor;
 use handler::serving::Snapshot;
 use interface::{Interfaces, Owners};
 use logs::files::{self, OpenLogs};
 use logs::say::{say, say_about, set_format};
+use metrics::Metrics;
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
 use start::{ConnectionSource, Shared, Started, start_workers};
 
@@ -81,13 +82,25 @@ fn serve(loaded: Loaded, source: Option<Source>, origin: Origin) -> Result<(), S
 }
 
 fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Result<(), String> {
-    let server = loaded.config.server.clone();
-    let (drain_at_stop, _) = server.tuning.drain_times();
     let snapshot = Arc::new(Snapshot::new(&loaded.config)?);
     end_on_panic();
     let reporter = origin.reporter();
-    let mut inheritance = origin.take_inheritance();
+    let (drain_at_stop, _) = loaded.config.server.tuning.drain_times();
+    let mut inheritance = take_inheritance(&loaded.config.server, &mut origin)?;
     let mut activation = core::mem::take(&mut origin.activation);
+    let is_replaceable = source.is_some();
+    let prepared =
+        prepare(&loaded, &snapshot, is_replaceable, inheritance.as_mut(), &mut activation)?;
+    let running =
+        Running::start(&loaded, is_replaceable, snapshot, prepared, inheritance.as_ref())?;
+    let supervised =
+        running.supervise(loaded, source, origin.line, reporter, inheritance.is_some())?;
+    supervised.take_over(inheritance)?.wait(drain_at_stop)
+}
+
+/// Takes the sockets and keys of the process before, if there is one.
+fn take_inheritance(server: &Server, origin: &mut Origin) -> Result<Option<Inheritance>, String> {
+    let inheritance = origin.take_inheritance();
     if !server.interfaces.is_empty() {
         origin.line = Err("the TCP/IP stack of an interface ends with its process".to_owned());
         if inheritance.is_some() {
@@ -95,177 +108,295 @@ fn run_workers(loaded: Loaded, source: Option<Source>, mut origin: Origin) -> Re
                 .to_owned());
         }
     }
-    let Prepared {
-        shares,
-        roots,
-        logs,
-        sources,
-        texts,
-        ports,
-        socket_files,
-        control,
-        owners,
-        reserved,
-        reading,
-        page_cache,
-        confinement,
-    } = prepare(&loaded, &snapshot, source.is_some(), inheritance.as_mut(), &mut activation)?;
-    snapshot.set_upstream_tls(|upstream| reading.upstreams.of(upstream));
-    // The signals are taken before any thread starts, so that no signal meets its default action.
-    let signals =
-        Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
-    supervisor::adopt_orphans();
-    snapshot.resolve_names()?;
+    Ok(inheritance)
+}
 
-    let acceptors = Acceptors::new();
-    let (challenges, answering) = (snapshot.challenges(), Arc::clone(&acceptors));
-    let shared = Shared::new(&server, &snapshot, &roots, shares, page_cache, &acceptors);
-    let metrics = Arc::clone(&shared.metrics);
-    metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
-    let tickets = inheritance.as_ref().and_then(|all| TicketKeys::from_bytes(&all.tickets));
-    let certificates =
-        Certificates::new(acceptors, tickets.unwrap_or_default(), Arc::clone(&metrics));
-    let Reading { said, warnings, .. } = &reading;
-    let (said, warnings) = (said.clone(), warnings.clone());
-    certificates.replace(reading, snapshot.listeners(), &ports)?.complete();
-    certificates.forget_handed_over();
-    let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
-    texts.iter().chain(&said).for_each(|text| say(text));
-    warnings.iter().for_each(say_about);
-    if let Some(place) = reach::Place::of_process() {
-        say(&reach::describe(place, snapshot.listeners(), &ports));
+/// The server once its workers run. Nothing replaces its configuration yet, and its signals wait.
+struct Running {
+    snapshot: Arc<Snapshot>,
+    shares: Shares,
+    signals: Signals,
+    workers: Arc<Workers>,
+    ends: Receiver<Result<Remainder, String>>,
+    roots: Arc<Roots>,
+    acceptors: Arc<Acceptors>,
+    certificates: Arc<Certificates>,
+    metrics: Arc<Metrics>,
+    socket_files: Arc<SocketFiles>,
+    control: Option<Control>,
+    owners: Owners,
+    reserved: HashMap<SocketAddr, OwnedFd>,
+    confinement: Confinement,
+}
+
+impl Running {
+    /// Starts the workers, and reports what they serve.
+    fn start(
+        loaded: &Loaded,
+        is_replaceable: bool,
+        snapshot: Arc<Snapshot>,
+        prepared: Prepared,
+        inheritance: Option<&Inheritance>,
+    ) -> Result<Self, String> {
+        let Prepared { shares, roots, logs, sources, texts, ports, reading, page_cache, .. } =
+            prepared;
+        let Prepared { socket_files, control, owners, reserved, confinement, .. } = prepared;
+        let server = &loaded.config.server;
+        snapshot.set_upstream_tls(|upstream| reading.upstreams.of(upstream));
+        // The signals are taken before any thread starts, so that no signal meets its default action.
+        let signals =
+            Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
+        supervisor::adopt_orphans();
+        snapshot.resolve_names()?;
+
+        let acceptors = Acceptors::new();
+        let shared = Shared::new(server, &snapshot, &roots, shares, page_cache, &acceptors);
+        let metrics = Arc::clone(&shared.metrics);
+        metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
+        let tickets = inheritance.and_then(|all| TicketKeys::from_bytes(&all.tickets));
+        let tickets = tickets.unwrap_or_default();
+        let certificates = Certificates::new(Arc::clone(&acceptors), tickets, Arc::clone(&metrics));
+        let (said, warnings) = (reading.said.clone(), reading.warnings.clone());
+        certificates.replace(reading, snapshot.listeners(), &ports)?.complete();
+        certificates.forget_handed_over();
+        let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
+        texts.iter().chain(&said).for_each(|text| say(text));
+        warnings.iter().for_each(say_about);
+        if let Some(place) = reach::Place::of_process() {
+            say(&reach::describe(place, snapshot.listeners(), &ports));
+        }
+        let from_files = is_replaceable.then_some(loaded);
+        announce(&snapshot, from_files, shares, server.tuning.connections_max, &driver);
+
+        workers.set_served(Arc::clone(&snapshot));
+        let workers = Arc::new(workers);
+        let roots = Roots::new(roots, Arc::clone(&workers));
+        Ok(Self {
+            snapshot,
+            shares,
+            signals,
+            workers,
+            ends,
+            roots,
+            acceptors,
+            certificates,
+            metrics,
+            socket_files,
+            control,
+            owners,
+            reserved,
+            confinement,
+        })
     }
-    let from_files = source.is_some().then_some(&loaded);
-    announce(&snapshot, from_files, shares, server.tuning.connections_max, &driver);
 
-    workers.set_served(Arc::clone(&snapshot));
-    let workers = Arc::new(workers);
-    let roots = Roots::new(roots, Arc::clone(&workers));
-    let logs = Arc::new(OpenLogs::new(snapshot.logs()));
-    let reopen = start_reopener(Arc::clone(&logs), Arc::clone(&workers))?;
-    let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
-    let listeners = snapshot.listeners().to_vec();
-    let current = Arc::new(Mutex::new(Current { listeners, is_replaced: false }));
-    let kept = Arc::clone(&current);
-    let seen = Arc::clone(&current);
-    let is_replaced = move || seen.lock().unwrap_or_else(PoisonError::into_inner).is_replaced;
-    let keeper = Keeper::new(challenges, answering, is_replaced);
-    keeper.keep(&loaded.config, &certificates::system_roots());
-    let elders = Arc::new(Elders::default());
-    let (control_path, control) = control.unzip();
-    let shown_control = control_path.as_ref().zip(control.as_ref());
-    let duplicate = |(path, (listener, _)): (&PathBuf, &(UnixListener, SocketFile))| {
-        Some((path.clone(), listener.as_fd().try_clone_to_owned().ok()?))
-    };
-    let parts = upgrade::Parts {
-        line: origin.line,
-        workers: Arc::clone(&workers),
-        socket_files: Arc::clone(&socket_files),
-        certificates: Arc::clone(&certificates),
-        current: Arc::clone(&current),
-        control: shown_control.and_then(duplicate),
-        elders: Arc::clone(&elders),
-    };
-    let (served, commands_served) = mpsc::channel();
-    let (commands_end, commands) =
-        io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
-    let upgrader = Arc::new(Upgrader::new(parts, commands, inheritance.is_some()));
-    let wishes = Wishes {
-        reopen,
-        reload: source.is_some().then(|| reload.clone()),
-        upgrader: Arc::clone(&upgrader),
-        elders: Arc::clone(&elders),
-        reporter,
-    };
-    match source {
-        Some(source) => {
+    /// Starts the threads that act for operators: those that reopen logs, get certificates, and replace the configuration.
+    fn supervise(
+        self,
+        loaded: Loaded,
+        source: Option<Source>,
+        line: Result<OwnedFd, String>,
+        reporter: Reporter,
+        is_successor: bool,
+    ) -> Result<Supervised, String> {
+        let logs = Arc::new(OpenLogs::new(self.snapshot.logs()));
+        let reopen = start_reopener(Arc::clone(&logs), Arc::clone(&self.workers))?;
+        let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
+        let listeners = self.snapshot.listeners().to_vec();
+        let current = Arc::new(Mutex::new(Current { listeners, is_replaced: false }));
+        let keeper = self.keeper(&current);
+        keeper.keep(&loaded.config, &certificates::system_roots());
+        let elders = Arc::new(Elders::default());
+        let (commands_end, commands) =
+            io::pipe().map_err(|error| format!("cannot make a pipe: {error}"))?;
+        let parts = self.upgrade_parts(line, &current, &elders);
+        let upgrader = Arc::new(Upgrader::new(parts, commands, is_successor));
+        let wishes = Wishes {
+            reopen,
+            reload: source.is_some().then(|| reload.clone()),
+            upgrader: Arc::clone(&upgrader),
+            elders: Arc::clone(&elders),
+            reporter,
+        };
+        let Self { signals, workers, ends, socket_files, control, reserved, shares, .. } = self;
+        if let Some(source) = source {
             let reloader = Reloader {
                 source,
-                served: snapshot,
-                current,
-                server,
+                served: self.snapshot,
+                current: Arc::clone(&current),
+                server: loaded.config.server.clone(),
                 workers: Arc::clone(&workers),
-                roots,
+                roots: self.roots,
                 socket_files: Arc::clone(&socket_files),
                 logs,
                 room: shares.room,
-                owners,
+                owners: self.owners,
                 count: shares.workers,
                 waiting_max: shares.waiting_max(),
-                metrics,
-                certificates,
+                metrics: self.metrics,
+                certificates: self.certificates,
                 keeper,
-                confinement,
+                confinement: self.confinement,
                 before: Vec::new(),
                 late: None,
             };
             start_reloader(reloader, loaded, reloads)?;
         }
-        // Without a source no request for a reload is received.
-        None => drop(reloads),
-    }
-    let control = control.zip(control_path).map(|((listener, file), path)| {
-        socket_files.add([(listen::CONTROL, file)]);
-        let (workers, upgrader) = (Arc::clone(&workers), Some(Arc::clone(&upgrader)));
-        (listener, Commands { reloads: reload, workers, upgrader, path })
-    });
-    let watcher = signals.handle();
-    let (names, watched) = (Arc::clone(&socket_files), Arc::clone(&workers));
-    let files = Arc::clone(&socket_files);
-    let waiting =
-        spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
-    let is_first = inheritance.is_none();
-    // The parts of which a server has one, and not each of its processes.
-    let become_main = move || {
-        if let Some((listener, commands)) = control {
-            spawn("control", move || {
-                control_socket::serve(&listener, &commands_end, &commands);
-                // The call fails if the server stops, and waits for no command.
-                let _ = served.send(());
-            })?;
-        }
-        let listeners = kept.lock().unwrap_or_else(PoisonError::into_inner).listeners.clone();
-        descriptor_store::update(&listeners, &files, || watched.sockets());
-        watchdog::start(watched, is_first)
-    };
-    match inheritance {
-        None => {
-            // Sockets that the service manager has kept have files that no process removes.
-            names.take_over();
-            notify::begin();
-            become_main()?;
-        }
-        Some(inheritance) => {
-            let upgrader = Arc::clone(&upgrader);
-            let line = Arc::clone(&upgrader);
-            inheritance.settle(line.line(), Arc::clone(&elders), move || {
-                names.take_over();
-                notify::succeed();
-                upgrader.settle();
-                if let Err(error) = become_main() {
-                    say(&error);
-                }
-            })?;
-        }
+        let control = control.map(|(path, (listener, file))| {
+            socket_files.add([(listen::CONTROL, file)]);
+            let (workers, upgrader) = (Arc::clone(&workers), Some(Arc::clone(&upgrader)));
+            (listener, Commands { reloads: reload, workers, upgrader, path })
+        });
+        let count = shares.workers;
+        Ok(Supervised {
+            signals,
+            wishes,
+            workers,
+            count,
+            ends,
+            current,
+            socket_files,
+            control,
+            commands_end,
+            upgrader,
+            elders,
+            reserved,
+        })
     }
 
-    let result = join(&ends, shares.workers);
-    watcher.close();
-    // The thread ends because the signals are closed; it has no result.
-    let _ = waiting.join();
-    drop(reserved);
-    supervisor::kill_all();
-    if upgrader.is_replaced() {
-        // A command may have been passed on to the process that has replaced this one.
-        let _ = commands_served.recv_timeout(COMMANDS_MAX);
+    /// The thread that gets certificates by ACME, before it has any to get.
+    fn keeper(&self, current: &Arc<Mutex<Current>>) -> Arc<Keeper> {
+        let current = Arc::clone(current);
+        let is_replaced =
+            move || current.lock().unwrap_or_else(PoisonError::into_inner).is_replaced;
+        Keeper::new(self.snapshot.challenges(), Arc::clone(&self.acceptors), is_replaced)
     }
-    // Earlier processes have been told to end soon, unless a later one has them now.
-    elders.wait(drain_at_stop);
-    let_go();
-    if let Some(text) = text_of(result?) {
-        say(&text);
+
+    /// The parts of the server that an upgrade hands over.
+    fn upgrade_parts(
+        &self,
+        line: Result<OwnedFd, String>,
+        current: &Arc<Mutex<Current>>,
+        elders: &Arc<Elders>,
+    ) -> upgrade::Parts {
+        let duplicate = |(path, (listener, _)): &Control| {
+            Some((path.clone(), listener.as_fd().try_clone_to_owned().ok()?))
+        };
+        upgrade::Parts {
+            line,
+            workers: Arc::clone(&self.workers),
+            socket_files: Arc::clone(&self.socket_files),
+            certificates: Arc::clone(&self.certificates),
+            current: Arc::clone(current),
+            control: self.control.as_ref().and_then(duplicate),
+            elders: Arc::clone(elders),
+        }
     }
-    Ok(())
+}
+
+/// The server once all threads run that act for operators. It obeys no signals and no commands yet.
+struct Supervised {
+    signals: Signals,
+    wishes: Wishes,
+    workers: Arc<Workers>,
+    /// The number of workers.
+    count: usize,
+    ends: Receiver<Result<Remainder, String>>,
+    current: Arc<Mutex<Current>>,
+    socket_files: Arc<SocketFiles>,
+    control: Option<(UnixListener, Commands)>,
+    /// Ends the thread of the control socket.
+    commands_end: PipeReader,
+    upgrader: Arc<Upgrader>,
+    elders: Arc<Elders>,
+    reserved: HashMap<SocketAddr, OwnedFd>,
+}
+
+impl Supervised {
+    /// Obeys signals and commands from now on: at once, or when the process before has let go.
+    fn take_over(self, inheritance: Option<Inheritance>) -> Result<Ending, String> {
+        let Self { signals, wishes, workers, socket_files, control, commands_end, .. } = self;
+        let (served, commands_served) = mpsc::channel();
+        let watcher = signals.handle();
+        let (names, files) = (Arc::clone(&socket_files), Arc::clone(&socket_files));
+        let watched = Arc::clone(&workers);
+        let signals =
+            spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
+        let (is_first, current) = (inheritance.is_none(), self.current);
+        // The parts of which a server has one, and not each of its processes.
+        let become_main = move || {
+            if let Some((listener, commands)) = control {
+                spawn("control", move || {
+                    control_socket::serve(&listener, &commands_end, &commands);
+                    // The call fails if the server stops, and waits for no command.
+                    let _ = served.send(());
+                })?;
+            }
+            let listeners =
+                current.lock().unwrap_or_else(PoisonError::into_inner).listeners.clone();
+            descriptor_store::update(&listeners, &files, || watched.sockets());
+            watchdog::start(watched, is_first)
+        };
+        match inheritance {
+            None => {
+                // Sockets that the service manager has kept have files that no process removes.
+                names.take_over();
+                notify::begin();
+                become_main()?;
+            }
+            Some(inheritance) => {
+                let upgrader = Arc::clone(&self.upgrader);
+                let line = Arc::clone(&upgrader);
+                inheritance.settle(line.line(), Arc::clone(&self.elders), move || {
+                    names.take_over();
+                    notify::succeed();
+                    upgrader.settle();
+                    if let Err(error) = become_main() {
+                        say(&error);
+                    }
+                })?;
+            }
+        }
+        let Self { count, ends, upgrader, elders, reserved, .. } = self;
+        Ok(Ending { count, ends, watcher, signals, commands_served, upgrader, elders, reserved })
+    }
+}
+
+/// What the end of the server waits for.
+struct Ending {
+    /// The number of workers.
+    count: usize,
+    ends: Receiver<Result<Remainder, String>>,
+    watcher: signal_hook::iterator::Handle,
+    /// The thread that obeys signals.
+    signals: thread::JoinHandle<()>,
+    /// Brings a message when the control socket is served no more.
+    commands_served: Receiver<()>,
+    upgrader: Arc<Upgrader>,
+    elders: Arc<Elders>,
+    reserved: HashMap<SocketAddr, OwnedFd>,
+}
+
+impl Ending {
+    /// Waits until all workers have ended, and ends the rest.
+    fn wait(self, drain_at_stop: Duration) -> Result<(), String> {
+        let result = join(&self.ends, self.count);
+        self.watcher.close();
+        // The thread ends because the signals are closed; it has no result.
+        let _ = self.signals.join();
+        drop(self.reserved);
+        supervisor::kill_all();
+        if self.upgrader.is_replaced() {
+            // A command may have been passed on to the process that has replaced this one.
+            let _ = self.commands_served.recv_timeout(COMMANDS_MAX);
+        }
+        // Earlier processes have been told to end soon, unless a later one has them now.
+        self.elders.wait(drain_at_stop);
+        let_go();
+        if let Some(text) = text_of(result?) {
+            say(&text);
+        }
+        Ok(())
+    }
 }
 
 /// A message about the connections that were closed although they were in use, if there are any.

@@ -147,7 +147,7 @@ pub use policy::{Caching, Policy, Window};
 pub use shared::{Account, Charge, Shared};
 pub use slice::Slices;
 pub use source::{FileSource, FillCx, HOLD_MAX};
-pub use stream::{Progress, Stream};
+pub use stream::{Progress, Stream, TURN_BYTES_OF_MEMORY};
 pub use tcp::KernelTcp;
 pub use transport::{Alpn, Drained, Handshake, Takes, Transport};
 pub use way::Unusual;

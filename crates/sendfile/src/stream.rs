@@ -30,7 +30,7 @@ const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 /// The maximum of bytes that one pump sends over a transport that sends only from memory. Our own code copies each
 /// byte, and encrypts or sends it, so these bytes also take about 100 µs of a core. The largest response in memory is
 /// sent in one turn.
-const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
+pub const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
 /// The end of a pump.
 #[derive(Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use sendfile::{Account, Weight};
 use config::WORKER_BYTES_MAX;
 
 /// Bytes that one connection may hold. The last response that begins below this limit may exceed it by its own memory:
-/// a finished response or 64 KiB of a listing. Four finished responses of 32 KiB can wait while a fifth begins; one of
-/// 256 KiB, the largest for transports that send only from memory, waits alone.
+/// a finished response or 64 KiB of a listing. Three finished responses of 32 KiB, each with its head, can wait while a
+/// fourth begins; one of 256 KiB, the largest for transports that send only from memory, waits alone.
 pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.

@@ -23,6 +23,45 @@ pub struct Client {
     pub counted: Option<Counted>,
 }
 
+/// The address of a connection's client, as far as it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// Nothing needed the address.
+    #[default]
+    Unasked,
+    /// The client has none: it is at a Unix socket, or had gone when it was asked for.
+    Absent,
+    /// The address.
+    Ip(IpAddr),
+}
+
+impl ClientAddress {
+    /// The address, if it is known.
+    #[must_use]
+    pub const fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Unasked | Self::Absent => None,
+            Self::Ip(address) => Some(address),
+        }
+    }
+
+    /// Returns true if the address was asked for.
+    #[must_use]
+    pub const fn is_asked(self) -> bool {
+        !matches!(self, Self::Unasked)
+    }
+}
+
+impl From<Option<&Client>> for ClientAddress {
+    fn from(client: Option<&Client>) -> Self {
+        match client.map(|client| client.address) {
+            None => Self::Unasked,
+            Some(None) => Self::Absent,
+            Some(Some(address)) => Self::Ip(address),
+        }
+    }
+}
+
 /// The sender of a request, as far as its connection and the proxies that are believed tell. Whatever depends on the
 /// scheme of a request gets it from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,11 @@ use ring::Time;
 use sendfile::Takes;
 
 use crate::budget::Budget;
+use crate::client::ClientAddress;
 use crate::fields::Rules;
 use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
-use crate::record::{Recording, Sketch};
+use crate::record::Recording;
 use crate::request_id::Seed;
 use crate::ticket::Ticket;
 use config::Tuning;
@@ -64,12 +65,6 @@ pub struct Context {
     pub head_text: Vec<u8>,
     /// The random bits of which the ids of requests are made.
     pub id_seed: Seed,
-    /// The request whose response begins, and whether its peer is believed when it names the id; only where a log shows
-    /// ids.
-    pub asked: (Ticket, bool),
-    /// The request line of the request without a head whose response begins, as far as it is known; only where there is a
-    /// log.
-    pub sketch: Sketch,
     /// The number of requests that no handler was asked about.
     unnamed: u32,
     /// The hash key and the counter of [`next_token`](Self::next_token).
@@ -84,18 +79,17 @@ pub trait SiteRules: fmt::Debug {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
 
     /// The client of a request for the log, if a proxy that is believed names one. `own` is the address of the
-    /// connection's client, `Some(None)` on a Unix socket; no proxy is believed where it was not asked for. A forged
-    /// field names no client.
-    fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
+    /// connection's client; no proxy is believed where it was not asked for. A forged field names no client.
+    fn client(&self, own: ClientAddress, head: &Head<'_>) -> Option<IpAddr>;
 
     /// Returns whether the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default none is.
-    fn trusts(&self, _own: Option<Option<IpAddr>>) -> bool {
+    fn trusts(&self, _own: ClientAddress) -> bool {
         false
     }
 
     /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
     /// `client` is as for [`client`](Self::client). By default no proxy is believed.
-    fn scheme(&self, own: Scheme, _client: Option<Option<IpAddr>>, _head: &Head<'_>) -> Scheme {
+    fn scheme(&self, own: Scheme, _client: ClientAddress, _head: &Head<'_>) -> Scheme {
         own
     }
 
@@ -133,7 +127,7 @@ impl SiteRules for () {
         None
     }
 
-    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+    fn client(&self, _own: ClientAddress, _head: &Head<'_>) -> Option<IpAddr> {
         None
     }
 }
@@ -178,8 +172,6 @@ impl Context {
             other_protocol: None,
             http2_attack: None,
             head_text: Vec::new(),
-            asked: (Ticket::default(), false),
-            sketch: Sketch::default(),
             unnamed: 0,
             id_seed: Seed(
                 [RandomState::new(), RandomState::new()].map(|state| state.hash_one(0_u8)),

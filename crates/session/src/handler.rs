@@ -1,4 +1,7 @@
-//! Answers to requests: values that know no connection and no wire.
+//! The contract of the part that answers requests: requests, answers, responses and bodies.
+//!
+//! A request names its connection by a ticket and an origin. A response is the same for all versions of HTTP; beside it
+//! there may be a form that is prepared for one of them.
 //!
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
 //! of files and producers. A search is dropped when its request no longer waits. If a large answer was not kept, the
@@ -32,9 +35,10 @@ pub use crate::files::{Finished, Whole};
 use crate::forwarded::Scheme;
 use crate::network::Origin;
 use crate::reason::Reason;
-use crate::record::{Recording, UpstreamTimes};
+use crate::record::{Recording, Sketch, UpstreamTimes};
 use crate::request_id::RequestId;
 use crate::shell::Shell;
+use crate::standing::Standing;
 pub use crate::ticket::Ticket;
 
 /// The part of a worker that answers requests.
@@ -43,17 +47,15 @@ pub trait Handler {
     /// it.
     type Answer: fmt::Debug;
 
-    /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one.
+    /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one, and the standing with which the
+    /// session then asks for the answer.
     ///
     /// The session calls it before [`find`](Self::find), for a request that has a body or asks for an upgrade. A body
-    /// that nothing uses is skipped. A response with status 101 agrees to an upgrade: its body is sent unframed, and
-    /// the consumer gets all bytes that the client sends after its request.
-    fn consumer(
-        &mut self,
-        _shell: &mut Shell,
-        _request: &Request<'_>,
-    ) -> Option<Box<dyn Consumer>> {
-        None
+    /// that nothing uses is skipped, and the session may ask for the answer only when the body has come. A response with
+    /// status 101 agrees to an upgrade: its body is sent unframed, and the consumer gets all bytes that the client sends
+    /// after its request.
+    fn consumer(&mut self, _shell: &mut Shell, request: &Request<'_>) -> Reception {
+        Reception { consumer: None, standing: request.standing }
     }
 
     /// Finds the answer to a request. The session calls it again when the turn of the response has come, if an answer
@@ -63,13 +65,24 @@ pub trait Handler {
     /// The memory and descriptors that an answer keeps.
     fn size(&self, answer: &Self::Answer) -> AnswerSize;
 
-    /// The response to a request with this answer.
+    /// The response to a request with this answer. The response may be dropped, and another one made.
     fn response<'a>(
         &mut self,
         cx: &mut Context,
         head: &Head<'_>,
         answer: &'a Self::Answer,
     ) -> Response<'a>;
+
+    /// Changes the response with which a request is answered. It is called once for each request, after the response was
+    /// chosen: [`response`](Self::response) may also make responses that are not sent. `request` makes the request. By default
+    /// it changes nothing.
+    fn wrap<'r>(
+        &mut self,
+        _request: impl FnOnce() -> Request<'r>,
+        _answer: &Self::Answer,
+        _response: &mut Response<'_>,
+    ) {
+    }
 
     /// Records a response with a reason. `id` makes the id of its request. By default it does nothing.
     fn note_error(
@@ -140,12 +153,20 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// True if this request, or the request that it belongs to, has met the limits before: no rate counts it again. An
-    /// access check is never left out for it.
-    pub is_counted: bool,
+    /// The decision of the conditions about it so far.
+    pub standing: Standing,
     /// True if its response can begin at once. With HTTP/1 it is the next that its connection sends; with HTTP/2 the
     /// connection has room for another gateway. Without it a handler may postpone the answer.
     pub is_next: bool,
+}
+
+/// The reply of a handler to a request with a body, before the request is asked about.
+#[derive(Debug)]
+pub struct Reception {
+    /// The consumer of the body, or of the bytes of a tunnel, if there is one.
+    pub consumer: Option<Box<dyn Consumer>>,
+    /// The decision about the request so far. The session hands it back when it asks for the answer.
+    pub standing: Standing,
 }
 
 /// The memory and the descriptors that an answer keeps.
@@ -167,7 +188,8 @@ pub enum Keep {
     #[default]
     IfSmall,
     /// Until the turn of its response, however large the answer is: it cannot be found again, such as the response of an
-    /// upstream. Its handler limits the number of such answers.
+    /// upstream, or a refusal, which a rate would not find again. Its handler limits the number of such answers that
+    /// keep memory.
     Always,
     /// Not at all: the handler has postponed the answer, because the request is not the [next](Request::is_next).
     Never,
@@ -227,6 +249,10 @@ pub struct Terms {
     pub recording: Option<Rc<Recording>>,
     /// The client for the log, if that is not the one of the connection.
     pub client: Option<IpAddr>,
+    /// The name of the request, and whether its peer is believed when it names the id; `None` if no log shows ids.
+    pub named: Option<(Ticket, bool)>,
+    /// The request line of a request without a head, as far as it is known; `None` if there is no log.
+    pub sketch: Option<Box<Sketch>>,
     /// True if its answer was looked for on a disk.
     pub is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
@@ -244,6 +270,8 @@ impl Terms {
     pub const DEFAULT: Self = Self {
         recording: None,
         client: None,
+        named: None,
+        sketch: None,
         is_from_disk: false,
         server_timing: false,
         is_last: false,

@@ -16,7 +16,8 @@ pub const WATCH: Token = 5 << 56;
 pub const DISK: Token = 6 << 56;
 /// Another thread has woken the worker.
 pub const WAKE: Token = 7 << 56;
-/// A listener that ran out of descriptors tries again; its number follows.
+/// A listener accepts again: after a pause because it ran out of descriptors, or at once because it was removed and more
+/// connections wait; its number follows.
 pub const RESUME: Token = 8 << 56;
 /// The access log was written.
 pub const ACCESS: Token = 9 << 56;

@@ -25,10 +25,11 @@ pub mod record;
 pub mod request_id;
 mod session;
 pub mod shell;
+pub mod standing;
 mod ticket;
 pub mod wheel;
 
 pub use session::{
     Activity, Broken, BrokenEnd, Defer, Http, Http1, Left, Moved, Next, Outgoing, Pump, Requests,
-    Session, Turn, Unanswered, Why,
+    Session, Turn, Unanswered, Why, Woken,
 };

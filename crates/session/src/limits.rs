@@ -6,7 +6,7 @@
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
-use core::num::NonZeroU64;
+use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
@@ -127,13 +127,15 @@ impl Limiter {
         refill: Refill,
         client: ClientKey,
         now: Time,
-    ) -> Result<(), NonZeroU64> {
+    ) -> Result<(), NonZeroU32> {
         let key = self.hash.hash_one((limit, client));
         let (shard, set) = (part(key, SHARDS), part(key >> 32, SETS));
         let taken = lock(&self.buckets[shard]).take(set, key, refill, now);
         taken.map_err(|missing| {
             let seconds = missing.as_secs() + u64::from(missing.subsec_nanos() > 0);
-            NonZeroU64::new(seconds).unwrap_or(NonZeroU64::MIN)
+            // At most [`FILL_MAX`].
+            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+            NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
         })
     }
 

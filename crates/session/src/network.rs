@@ -16,7 +16,7 @@ use ring::{Completion, Fd, RecvBuf, Ring};
 pub use sendfile::Handshake;
 use sendfile::{Takes, Transport};
 
-use crate::client::Client;
+use crate::client::{Client, ClientAddress};
 use crate::forwarded::Scheme;
 
 /// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
@@ -191,6 +191,12 @@ impl Origin {
             Peer::Known(known) => known.client.as_deref(),
             _ => None,
         }
+    }
+
+    /// The address of the client, if something needed to know it.
+    #[must_use]
+    pub fn known_client(&self) -> ClientAddress {
+        self.client().into()
     }
 
     /// Notes the client, in place of the one that was known before.

@@ -7,8 +7,6 @@ use std::path::Path;
 
 use ring::Device;
 
-use super::Router;
-use super::state::State;
 use crate::Request;
 use crate::guard::{Guard, Refusal};
 use crate::serving::Serving;
@@ -24,38 +22,26 @@ use session::forwarded::{Conflict, Scheme};
 use session::limits::ClientKey;
 use session::request_id::RequestId;
 use session::shell::Shell;
+use session::standing::Standing;
 
-impl Router {
-    /// Lets a request pass or refuses it, by the conditions of its route. The conditions are checked once for each
-    /// request. If the body was offered to a consumer before, they were checked at that time.
-    #[inline(never)]
-    pub(super) fn admit(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        serving: &Serving,
-        guard: &Guard,
-    ) -> Result<(), Refusal> {
-        match self.offered.take_if(|(ticket, _)| *ticket == request.ticket) {
-            Some((_, State::Offered(said))) => said,
-            _ => admit(shell, request, serving, guard),
-        }
-    }
-}
-
-/// Lets a request pass or refuses it, by the conditions of a route.
+/// Checks by the conditions of a route if a request may pass. The limits count a request once, and a request that was
+/// refused before stays refused.
+#[inline(never)]
 pub(super) fn admit(
     shell: &mut Shell,
     request: &Request<'_>,
     serving: &Serving,
     guard: &Guard,
 ) -> Result<(), Refusal> {
+    if let Standing::Refused(refusal) = request.standing {
+        return Err(refusal);
+    }
     let snapshot = &serving.snapshot;
     let origin = request.origin;
     let client = client_of(shell, request, serving);
     let connection = origin.client().and_then(|client| client.counted.as_ref());
-    let limit =
-        || guard.limit(snapshot.limiter(), client, connection, request.is_counted, shell.cx.now);
+    let is_counted = !request.standing.is_new();
+    let limit = || guard.limit(snapshot.limiter(), client, connection, is_counted, shell.cx.now);
     let said = guard.permit(client).and_then(|()| limit());
     let said = said.and_then(|()| guard.admit_body(request.head.framing));
     count(shell, said);
@@ -78,7 +64,8 @@ pub(super) fn admit_at_site(
     }
     let client = client_of(shell, request, serving);
     let connection = request.origin.client().and_then(|client| client.counted.as_ref());
-    let (limiter, is_counted, now) = (serving.snapshot.limiter(), request.is_counted, shell.cx.now);
+    let (limiter, is_counted, now) =
+        (serving.snapshot.limiter(), !request.standing.is_new(), shell.cx.now);
     let limit =
         || limits.map_or(Ok(()), |own| own.limit(limiter, client, connection, is_counted, now));
     let said = access.map_or(Ok(()), |own| own.permit(client)).and_then(|()| limit());

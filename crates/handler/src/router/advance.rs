@@ -157,8 +157,8 @@ fn continue_authorized<'a>(
 ) -> Next<'a> {
     match way {
         Way::Asked(held) => Next::Recall(Arrived { asked, path, way: Way::Asked(held) }),
-        Way::Handed(handed) => begin(ground, asked, path, Some(*handed)),
-        Way::Named(over) => {
+        Way::Handed(handed, _) => begin(ground, asked, path, Some(*handed)),
+        Way::Named(over, _) => {
             let route = ground.destination.route.expect("a named file is of a route");
             let prefix_len = ground.serving.prefix(route).len();
             let path = part_of(&path, prefix_len..path.len());

@@ -120,8 +120,14 @@ impl Answer {
             }
             Outcome::Paged(paged) => {
                 let (shared, holds_files) = paged.page.holds();
-                AnswerSize { shared, holds_files, keep: Keep::IfSmall }
+                let keep = match paged.error {
+                    Outcome::Refused(_) => Keep::Always,
+                    _ => Keep::IfSmall,
+                };
+                AnswerSize { shared, holds_files, keep }
             }
+            // The limits count a request once, so they would let it pass when it is asked about again.
+            Outcome::Refused(_) => AnswerSize { keep: Keep::Always, ..AnswerSize::default() },
             Outcome::Postponed => AnswerSize { keep: Keep::Never, ..AnswerSize::default() },
             Outcome::Directory(_)
             | Outcome::Moved(_)
@@ -132,7 +138,6 @@ impl Answer {
             | Outcome::StatusPage(_)
             | Outcome::Fixed(_)
             | Outcome::Error(..)
-            | Outcome::Refused(_)
             | Outcome::Denied(_) => AnswerSize::default(),
         }
     }

@@ -6,6 +6,7 @@ use crate::{Request, Ticket};
 use config::Route;
 use gateways::interest::Waiter;
 use session::network::Origin;
+use session::standing::Standing;
 
 /// A request whose answer may be more than a file.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Asked<'_> {
                 let Kept { ticket, head, origin, is_next } = &**kept;
                 let (head, ticket, is_next) = (&head.as_head(), *ticket, *is_next);
                 // The request was counted before.
-                f(&Request { head, ticket, origin, is_counted: true, is_next })
+                f(&Request { head, ticket, origin, standing: Standing::Counted, is_next })
             }
         }
     }

@@ -51,6 +51,7 @@ use session::page::bare;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Complaint, Operator, Shell};
+use session::standing::Standing;
 
 /// The time for which a step waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -230,7 +231,7 @@ pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts, has_say: HasSay) -> Resul
         origin.set_handshake(Rc::new(Named { host: parts.host.clone(), permits }));
     }
     let request =
-        Request { head, ticket: TICKET, origin: &origin, is_counted: false, is_next: true };
+        Request { head, ticket: TICKET, origin: &origin, standing: Standing::New, is_next: true };
     let told = told_scheme(&shell, &request, &serving);
     out.is_https = told.unwrap_or(parts.scheme) == Scheme::Https;
     let client = told_client(&shell, &request, &serving, parts.from);

@@ -208,7 +208,7 @@ impl Router {
         let over = Box::new(Over { fields, query, named: Some(Named { server, file: to }) });
         let next = if is_authorized {
             let path = Cow::Owned([serving.prefix(file.route), &file.path].concat());
-            Next::Authorize(Arrived { asked, path, way: Way::Named(over) })
+            Next::Authorize(Arrived { asked, path, way: Way::Named(over, None) })
         } else {
             send_named(serving, file.route, asked, Cow::Borrowed(&file.path), over)
         };
@@ -243,7 +243,7 @@ impl Router {
                 let ground = Ground { serving, destination };
                 let path = Cow::Borrowed(&name[..]);
                 let next = if self.is_authorized(ground) {
-                    let way = Way::Handed(Box::new(handed));
+                    let way = Way::Handed(Box::new(handed), None);
                     Next::Authorize(Arrived { asked, path, way })
                 } else {
                     begin(ground, asked, path, Some(handed))

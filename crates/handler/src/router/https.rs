@@ -36,10 +36,10 @@ impl Router {
             Outcome::Refused(refusal) => *refusal == Refusal::Outdated,
             _ => false,
         };
-        if is_misdirected && request.origin.handshake().is_some() && !request.is_counted {
+        if is_misdirected && request.origin.handshake().is_some() && request.standing.is_new() {
             shell.cx.stats.tls_misdirected.add(1);
         }
-        if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && !request.is_counted {
+        if matches!(outcome, Outcome::Refused(Refusal::Conflict)) && request.standing.is_new() {
             shell.cx.stats.forged_clients.add(1);
         }
         let outcome = match is_of_site(&outcome) {

@@ -27,6 +27,7 @@ use content::{Kind, Resource};
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Complaint, Shell};
+use session::standing::Standing;
 
 impl Router {
     /// Finds the template of a file that may be a page.
@@ -218,8 +219,8 @@ impl Router {
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
             // The client's own request was counted before.
-            let request =
-                &Request { head, ticket, origin: &context.origin, is_counted: true, is_next: true };
+            let (origin, standing) = (&context.origin, Standing::Counted);
+            let request = &Request { head, ticket, origin, standing, is_next: true };
             if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
                 return Found::Now(Answer { serving, destination, outcome });
@@ -269,8 +270,7 @@ impl Router {
     ) {
         let Some(ticket) = self.pages.root(page.ticket) else { return };
         let id = || {
-            let client = page.context.origin.client().map(|client| client.address);
-            let is_trusted = shell.cx.site_rules.trusts(client);
+            let is_trusted = shell.cx.site_rules.trusts(page.context.origin.known_client());
             RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
         };
         self.note_error(&shell.cx, head, response, id);

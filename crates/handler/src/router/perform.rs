@@ -13,7 +13,7 @@ use super::state::{Arrived, Event, FileSearch, Named, Next, Purpose, State, Way}
 use super::steps::Step;
 use crate::attach::{Admission, Deferred};
 use crate::serving::{Destination, Serving};
-use crate::{Found, Search, Ticket};
+use crate::{Found, Request, Response, Search, Ticket};
 use config::Route;
 use gateways::held::Held;
 use session::reason::Reason;
@@ -86,7 +86,7 @@ impl Router {
                     (State::Authorize(arrived), reply)
                 }
                 Next::Recall(arrived) => {
-                    let reply = self.recall(ticket, &arrived.asked);
+                    let reply = self.recall(ticket, ground, &arrived.asked);
                     (State::Recall(arrived), reply)
                 }
                 Next::Begin(Arrived { asked, path, way }) => {
@@ -193,7 +193,32 @@ impl Router {
 
     /// Returns true if the authorizer or the wrapper has a say in requests of this route.
     pub(super) fn has_say(&self, route: &Route) -> bool {
-        self.wrapper.is_some() || self.authorizer.as_ref().is_some_and(|it| it.has_say(route))
+        self.wrapper.as_ref().is_some_and(|it| it.has_say(route))
+            || self.authorizer.as_ref().is_some_and(|it| it.has_say(route))
+    }
+
+    /// Returns true if the authorizer or the wrapper may have a decision or more to do.
+    pub(super) fn attached_may_have_news(&self) -> bool {
+        self.wrapper_wants_turn
+            || self.wrapper.as_ref().is_some_and(|it| it.may_have_news())
+            || self.authorizer.as_ref().is_some_and(|it| it.may_have_news())
+    }
+
+    /// Lets the wrapper change the response of an answer that it has not recalled itself.
+    #[cold]
+    pub(super) fn wrap_answer(
+        &mut self,
+        request: &Request<'_>,
+        Answer { serving, destination, outcome }: &Answer,
+        response: &mut Response<'_>,
+    ) {
+        let route = destination.route.map(|id| serving.route(id));
+        if let (Some(wrapper), Some(route)) = (&mut self.wrapper, route)
+            && wrapper.has_say(route)
+            && !matches!(outcome, Outcome::Recalled(_))
+        {
+            wrapper.wrap(request, route, response);
+        }
     }
 
     /// Returns true if the authorizer decides about requests of this route.
@@ -224,16 +249,23 @@ impl Router {
                 }
                 Reply::Now(Event::Admitted(said))
             }
-            Admission::Waiting => Reply::Later(None),
+            Admission::Waiting(search) => Reply::Later(search),
         }
     }
 
     /// Asks the wrapper whether it recalls an answer.
-    fn recall(&mut self, ticket: Ticket, asked: &Asked<'_>) -> Reply {
-        let Some(wrapper) = &mut self.wrapper else {
+    fn recall(
+        &mut self,
+        ticket: Ticket,
+        Ground { serving, destination }: Ground<'_>,
+        asked: &Asked<'_>,
+    ) -> Reply {
+        let route = destination.route.map(|id| serving.route(id));
+        let wrapper = self.wrapper.as_mut().zip(route).filter(|(it, route)| it.has_say(route));
+        let Some((wrapper, route)) = wrapper else {
             return Reply::Now(Event::Recalled(None));
         };
-        let found = asked.with(|request| wrapper.recall(request));
+        let found = asked.with(|request| wrapper.recall(request, route));
         if let Found::Now(Some(_)) = found {
             drop(self.take_body(ticket));
         }
@@ -331,13 +363,23 @@ impl Router {
             let (held, of_client) = self.proxy.hold(ticket, waiter);
             (script.held, search) = (Some(held), Some(of_client));
         }
-        // A request that was handed over has given its body away, and its client waits for any gateway.
-        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state
-            && let Way::Asked(held @ None) = &mut arrived.way
-        {
-            let client = Rc::new(Deferred::default());
-            *held = Some((self.take_body(ticket), Rc::downgrade(&client)));
-            search = Some(client);
+        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state {
+            match &mut arrived.way {
+                Way::Asked(held @ None) => {
+                    let client = Rc::new(Deferred::default());
+                    client.set(search.take());
+                    *held = Some((self.take_body(ticket), Rc::downgrade(&client)));
+                    search = Some(client);
+                }
+                // If the client has gone, the search is dropped here and ends.
+                Way::Asked(Some((_, client))) => {
+                    if let Some(client) = client.upgrade() {
+                        client.set(search.take());
+                    }
+                }
+                // A request that was handed over has given its body away, and its client waits for any gateway.
+                Way::Handed(_, own) | Way::Named(_, own) => *own = search.take(),
+            }
         }
         if cfg!(debug_assertions) {
             state.check(ground);

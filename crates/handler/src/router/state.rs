@@ -1,12 +1,10 @@
 //! The states of a request from its route to its answer.
 //!
 //! ```text
-//!            consumer             find
-//!          ┌──────────► Offered ───────┐
-//!  session ┤                           ▼
-//!          └────────── find ───────► Authorize ──► Recall ──► begin ──► File, Template, Program, Server ──► answer
-//!                                                               ▲                       │
-//!                                                               └───── another path ────┘
+//!            find
+//!  session ────────► Authorize ──► Recall ──► begin ──► File, Template, Program, Server ──► answer
+//!                                               ▲                       │
+//!                                               └───── another path ────┘
 //! ```
 //!
 //! A request goes through its steps in this order, and skips the steps that it does not need. A request needs no state if
@@ -17,14 +15,14 @@
 //! | connection: its handshake, its scheme | `https.rs` | | |
 //! | route: the destination of the path | `destination.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
-//! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
+//! | consumer of the body | [`Router::consumer`](super::Router), after the guard | the session, with the guard's [decision](session::standing::Standing) | |
 //! | authorizer | [`Authorizer`](crate::attach::Authorizer) | Authorize | |
 //! | answer that is recalled | [`Wrapper`](crate::attach::Wrapper) | Recall | |
 //! | file, or gateway | `begin` (`advance.rs`) | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | error page | `steps.rs` | File | |
 //! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
-//! | hand-over by a program or a server | `advance.rs` | | to the route, with another path, whose guard and authorizer decide again; at most [`HAND_OVERS_MAX`] times |
+//! | hand-over by a program or a server | `advance.rs`; its limit, its route and the guard: `gateways.rs` | | to the route, with another path, whose guard and authorizer decide again; at most [`HAND_OVERS_MAX`] times |
 //! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
 //! | fields of the hand-over and of the route | `advance.rs`, `answer.rs` | | |
 //!
@@ -33,7 +31,6 @@
 //!
 //! | state | waits for | has | then |
 //! |---|---|---|---|
-//! | Offered | its session: it has the consumer, and asks for the answer immediately or never | the decision of the guard | Authorize, Recall or `begin`, or a refusal |
 //! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall (after a hand-over: `begin`, or the named file), or a refusal |
 //! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |
@@ -56,8 +53,8 @@ use super::answer::Outcome;
 use super::asked::Asked;
 use super::destination::Ground;
 use super::steps::Step;
+use crate::Search;
 use crate::attach::{Deferred, Denial, Recalled};
-use crate::guard::Refusal;
 use crate::serving::{Served, TreeId};
 use ::includes::Template;
 use config::route::RouteId;
@@ -72,8 +69,6 @@ use upstream::Server;
 /// The event for which a request waits, with the data that is valid meanwhile.
 #[derive(Debug)]
 pub(super) enum State<'a> {
-    /// The session of the request has the consumer of the body, and asks for the answer.
-    Offered(Result<(), Refusal>),
     /// An authorizer decides whether the request may pass.
     Authorize(Arrived<'a>),
     /// A wrapper decides whether it recalls the answer.
@@ -103,10 +98,11 @@ pub(super) struct Arrived<'a> {
 pub(super) enum Way {
     /// The client has asked for the path. Once the request has had to wait, it has its body and its client.
     Asked(Option<(Held, Weak<Deferred>)>),
-    /// A gateway has handed the request over to the path.
-    Handed(Box<Handed>),
-    /// An upstream has named the file with this path.
-    Named(Box<Over>),
+    /// A gateway has handed the request over to the path. While the authorizer decides, the search is that of the
+    /// authorizer.
+    Handed(Box<Handed>, Option<Rc<dyn Search>>),
+    /// An upstream has named the file with this path. The search is the same.
+    Named(Box<Over>, Option<Rc<dyn Search>>),
 }
 
 /// A file that is looked for.
@@ -265,7 +261,6 @@ impl State<'_> {
     /// The same state with copies, for a request that its session no longer lends.
     pub(super) fn keep(self, ground: Ground<'_>) -> State<'static> {
         match self {
-            State::Offered(said) => State::Offered(said),
             State::Authorize(arrived) => State::Authorize(arrived.keep()),
             State::Recall(arrived) => State::Recall(arrived.keep()),
             State::File(FileSearch { route, step, purpose, over }) => {
@@ -291,7 +286,6 @@ impl State<'_> {
     pub(super) fn check(&self, Ground { serving, destination }: Ground<'_>) {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
-            Self::Offered(_) => unreachable!("its session asks for the answer at once or never"),
             Self::Authorize(Arrived { asked, path, way })
             | Self::Recall(Arrived { asked, path, way }) => {
                 let is_held = !matches!(way, Way::Asked(None));
@@ -338,7 +332,6 @@ impl State<'_> {
 
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Offered(_) => "Offered",
             Self::Authorize(_) => "Authorize",
             Self::Recall(_) => "Recall",
             Self::File(_) => "File",

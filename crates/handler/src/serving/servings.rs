@@ -8,6 +8,7 @@ use std::rc::Rc;
 use config::site::SiteId;
 use http::{Head, Target, path};
 use logs::Recording;
+use session::client::ClientAddress;
 use session::context::{Demands, SiteRules};
 use session::forwarded::Scheme;
 
@@ -138,19 +139,19 @@ impl SiteRules for Servings {
         serving.recording(Destination { site, route: None })
     }
 
-    fn trusts(&self, own: Option<Option<IpAddr>>) -> bool {
+    fn trusts(&self, own: ClientAddress) -> bool {
         let now = self.now.borrow();
         let proxies = now.snapshot.proxies();
-        !proxies.is_empty() && own.is_some_and(|peer| proxies.trusts(peer))
+        !proxies.is_empty() && own.is_asked() && proxies.trusts(own.ip())
     }
 
-    fn scheme(&self, own: Scheme, client: Option<Option<IpAddr>>, head: &Head<'_>) -> Scheme {
+    fn scheme(&self, own: Scheme, client: ClientAddress, head: &Head<'_>) -> Scheme {
         let now = self.now.borrow();
         let proxies = now.snapshot.proxies();
-        if proxies.is_empty() {
+        if proxies.is_empty() || !client.is_asked() {
             return own;
         }
-        client.and_then(|client| proxies.told_scheme(client, head)).unwrap_or(own)
+        proxies.told_scheme(client.ip(), head).unwrap_or(own)
     }
 
     fn speaks_http2(&self, listener: u32) -> bool {
@@ -170,9 +171,12 @@ impl SiteRules for Servings {
         }
     }
 
-    fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr> {
+    fn client(&self, own: ClientAddress, head: &Head<'_>) -> Option<IpAddr> {
         let now = self.now.borrow();
         let proxies = now.snapshot.proxies();
-        if proxies.is_empty() { None } else { proxies.client_of(own?, head).ok()? }
+        if proxies.is_empty() || !own.is_asked() {
+            return None;
+        }
+        proxies.client_of(own.ip(), head).ok()?
     }
 }

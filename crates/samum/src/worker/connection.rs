@@ -1,8 +1,14 @@
 //! One client: its transport, its session and the work between them.
 //!
-//! The session decides about requests and responses, and this file makes the calls. A connection closes without its session
-//! if a handshake takes too long, or if its peer takes nothing while others wait for the memory. A work to which nothing
-//! refers any more is given back here.
+//! The session decides about requests and responses, and this file makes the calls. A work to which nothing refers any more
+//! is given back here. These events close a connection without its session:
+//!
+//! - Its header of the PROXY protocol is invalid, or names a client that may not connect (`header.rs`).
+//! - The header or the handshake takes too long.
+//! - A receive fails, or the network has lost the connection.
+//! - The peer takes nothing while others wait for the memory.
+//! - The connection is idle, and a newcomer needs its place.
+//! - The time of a shutdown is over.
 
 mod header;
 mod record;
@@ -10,7 +16,6 @@ mod respond;
 mod work;
 
 use core::fmt;
-use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::io;
 
@@ -22,15 +27,17 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
 use super::admission;
 use crate::network::Origin;
 use handler::desk::Desk;
-use handler::{Consumer, Found, Handler, Interim, Request, Ticket};
+use handler::{Found, Handler, Interim, Request, Ticket};
 use logs::Cut;
 use metrics::Counters;
 use respond::respond;
 use session::context::Context;
+use session::handler::Reception;
 use session::proxy_protocol;
 use session::shell::{Complaint, Shell};
+use session::standing::Standing;
 use session::wheel::Tick;
-use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why};
+use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why, Woken};
 pub(super) use work::Spare;
 use work::Work;
 
@@ -115,14 +122,20 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Notes what the handshake has said, if it is complete.
+    /// Tells the session where the connection comes from, and what the handshake has said if it is complete now.
     #[cold]
-    fn note_handshake(&mut self, cx: &mut Context) {
-        if self.origin.handshake().is_none()
-            && let Some(handshake) = self.transport.handshake()
-        {
-            self.session.choose(cx, handshake.alpn(), self.origin.listener);
+    fn note_handshake(&mut self, work: &mut Work<S::Work, A>, cx: &mut Context) {
+        let handshake = match self.origin.handshake() {
+            None => self.transport.handshake(),
+            Some(_) => None,
+        };
+        let protocol = handshake.as_ref().map(|handshake| handshake.alpn());
+        if let Some(handshake) = handshake {
             self.origin.set_handshake(handshake);
+        }
+        self.tell_origin(work);
+        if let Some(protocol) = protocol {
+            self.session.choose(&mut work.session, cx, protocol, self.origin.listener);
         }
     }
 
@@ -156,8 +169,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.opening.is_some() {
             // The first requests may come with the last bytes of the handshake, and have to know of it.
             let plain = plain.to_vec();
-            self.note_handshake(&mut tools.shell.cx);
-            self.tell_origin(&mut work);
+            self.note_handshake(&mut work, &mut tools.shell.cx);
             work.input.extend_from_slice(&plain);
             if may_go_on {
                 self.read_input(tools, &mut work);
@@ -237,10 +249,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn handle_woken<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        request: u32,
+        woken: Woken,
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
-        self.session.wake(&mut work.session, &tools.shell.cx, request);
+        self.session.wake(&mut work.session, &tools.shell.cx, woken);
         self.proceed(tools, work)
     }
 
@@ -421,6 +433,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
             self.tell_origin(&mut work);
+            self.session.adopt(&mut work.session);
             work
         })
     }
@@ -428,7 +441,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Tells the session what is known of the other end.
     fn tell_origin(&self, work: &mut Work<S::Work, A>) {
         let (listener, scheme) = (self.origin.listener, self.origin.scheme());
-        work.session.set_origin(listener, scheme, self.client_address());
+        work.session.set_origin(listener, scheme, self.origin.known_client());
     }
 
     /// Takes the step that the session said outside of [`proceed`](Self::proceed).
@@ -590,8 +603,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 None => {
                     let ticket = Ticket { connection: tools.id, request: turn.request };
                     let (head, origin) = (&turn.head.as_head(), &self.origin);
-                    let is_counted = turn.was_asked;
-                    let request = Request { head, ticket, origin, is_counted, is_next: true };
+                    let standing = turn.standing;
+                    let request = Request { head, ticket, origin, standing, is_next: true };
                     match tools.handler.find(tools.shell, &request) {
                         Found::Now(answer) => answer,
                         Found::Later(search) => {
@@ -613,11 +626,6 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 &answer,
             ));
         }
-    }
-
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    fn client_address(&self) -> Option<Option<IpAddr>> {
-        Some(self.origin.client()?.address)
     }
 }
 
@@ -650,10 +658,10 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         &mut self.tools.shell.cx
     }
 
-    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Reception {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let request = Request { head, ticket, origin, is_counted: false, is_next: true };
+        let request = Request { head, ticket, origin, standing: Standing::New, is_next: true };
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
@@ -666,10 +674,11 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        standing: Standing,
     ) {
         let ticket = Ticket { connection: self.tools.id, request };
         let origin = self.origin;
-        let asked = Request { head, ticket, origin, is_counted: false, is_next };
+        let asked = Request { head, ticket, origin, standing, is_next };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if is_next => {
                 let (origin, takes) = (self.origin, self.takes);

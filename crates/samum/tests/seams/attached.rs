@@ -1,5 +1,5 @@
-//! Parts that attach to the router: an authorizer that decides later, and a cache that wraps the answers of a route. It
-//! answers from memory what it has seen before, by method and path.
+//! Parts that attach to the router: an authorizer that decides later, and a cache that wraps the answers of some routes. It
+//! answers from memory what it has seen before, by listener, scheme, host, method and path.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -14,14 +14,15 @@ use handler::router::Router;
 use handler::router::explain::explain;
 use handler::serving::Snapshot;
 use handler::{
-    AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
+    AnswerSize, Body, BodySink, Found, Handler as _, Part, Produced, Producer, Request, Response,
+    Search, Ticket,
 };
-use http::{FieldSection, Head, Method, ResponseHead, Status, Target};
+use http::{FieldSection, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
 use samum::explain::Question;
 use samum::network::Listeners;
 use samum::worker::Worker;
-use sendfile::{File, Piece, Policy, Takes};
+use sendfile::{File, Piece, Policy, Takes, Weight};
 use session::Http1;
 use session::shell::Shell;
 
@@ -32,13 +33,15 @@ use crate::seams::world::{config, parts, pass, run_until};
 const SERVER: &str = "127.0.0.1:9000";
 /// The contents of files.
 const FILE: &[u8] = b"a file";
+/// The size of a file that is not kept in memory.
+const BIG_BYTES: usize = 700_000;
 /// Bytes that a copy takes in one turn of a response whose client has left.
 const ROOM: u64 = 16 * 1024;
 /// Responses of which a copy is made although their clients have left.
 const ORPHANS_MAX: usize = 4;
 
-/// A method and a path.
-type Name = (String, Vec<u8>);
+/// A listener, whether the connection has TLS, a host, a method and a path.
+type Name = (u32, bool, Vec<u8>, String, Vec<u8>);
 
 /// The bytes of a response that is kept.
 #[derive(Debug)]
@@ -52,6 +55,10 @@ struct Memory {
     looks: VecDeque<(Ticket, Option<Rc<dyn Recalled>>)>,
     /// Copies whose clients have left.
     orphans: Vec<Copy>,
+    /// The paths of requests for which it was asked for an answer.
+    recalled: Vec<Vec<u8>>,
+    /// The paths of requests whose responses it has wrapped.
+    wrapped: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -91,9 +98,18 @@ impl BodySink for Sink {
     }
 }
 
-fn name_of(head: &Head<'_>) -> Option<Name> {
-    let Target::Origin { path, .. } = head.target else { return None };
-    matches!(head.method, Method::Get).then(|| (format!("{:?}", head.method), path.to_vec()))
+fn path_of(request: &Request<'_>) -> Vec<u8> {
+    let Target::Origin { path, .. } = request.head.target else { return Vec::new() };
+    path.to_vec()
+}
+
+fn name_of(request: &Request<'_>) -> Option<Name> {
+    let Request { head, origin, .. } = request;
+    let host = head.host().unwrap_or_default().to_vec();
+    let is_tls = origin.handshake().is_some();
+    let method = format!("{:?}", head.method);
+    let is_kept = matches!(head.method, Method::Get);
+    is_kept.then(|| (origin.listener, is_tls, host, method, path_of(request)))
 }
 
 impl Copy {
@@ -154,22 +170,36 @@ impl Recalled for Kept {
 }
 
 impl Wrapper for Cache {
-    fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>> {
+    fn has_say(&self, route: &Route) -> bool {
+        route.path != "/files/"
+    }
+
+    fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>> {
+        assert!(self.has_say(route));
         let mut memory = self.0.borrow_mut();
-        let kept = name_of(request.head).and_then(|name| memory.kept.get(&name).cloned());
+        memory.recalled.push(path_of(request));
+        let kept = name_of(request).and_then(|name| memory.kept.get(&name).cloned());
         let Some(kept) = kept else { return Found::Now(None) };
         // As if it had to read.
         memory.looks.push_back((request.ticket, Some(kept)));
         Found::Later(None)
     }
 
+    fn may_have_news(&self) -> bool {
+        let memory = self.0.borrow();
+        !memory.looks.is_empty() || !memory.orphans.is_empty()
+    }
+
     fn next_recalled(&mut self) -> Option<(Ticket, Option<Rc<dyn Recalled>>)> {
         self.0.borrow_mut().looks.pop_front()
     }
 
-    fn wrap(&mut self, head: &Head<'_>, response: &mut Response<'_>) {
+    fn wrap(&mut self, request: &Request<'_>, route: &Route, response: &mut Response<'_>) {
+        assert!(self.has_say(route));
+        self.0.borrow_mut().wrapped.push(path_of(request));
         let made = response.made();
-        let Some(name) = name_of(head).filter(|_| made.head.status == Status::Ok) else { return };
+        let is_ok = made.head.status == Status::Ok;
+        let Some(name) = name_of(request).filter(|_| is_ok) else { return };
         let mut memory = self.0.borrow_mut();
         let parts = core::mem::take(&mut made.body).into_iter().map(|part| match part {
             Part::Producer(source) => {
@@ -213,6 +243,25 @@ struct Door {
     /// The paths about which it was asked.
     paths: Vec<String>,
     said: VecDeque<(Ticket, Result<(), Denial>)>,
+    /// Requests about which nothing waits for it any more, and the number of such requests so far.
+    gone: Vec<Ticket>,
+    given_up: usize,
+}
+
+/// A request about which the authorizer thinks.
+#[derive(Debug)]
+struct Thought(Ticket, Rc<RefCell<Door>>);
+
+impl Search for Thought {
+    fn weight(&self) -> Weight {
+        Weight::default()
+    }
+}
+
+impl Drop for Thought {
+    fn drop(&mut self) {
+        self.1.borrow_mut().gone.push(self.0);
+    }
 }
 
 #[derive(Debug)]
@@ -236,14 +285,31 @@ impl Authorizer for Doorman {
                 if path.starts_with(b"/private/") || path.starts_with(b"/internal/later") =>
             {
                 self.0.borrow_mut().asked.push_back(request.ticket);
-                Admission::Waiting
+                Admission::Waiting(Some(Rc::new(Thought(request.ticket, Rc::clone(&self.0)))))
             }
             _ => Admission::Now(Ok(())),
         }
     }
 
+    fn may_have_news(&self) -> bool {
+        let door = self.0.borrow();
+        !door.said.is_empty() || !door.gone.is_empty()
+    }
+
     fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)> {
-        self.0.borrow_mut().said.pop_front()
+        let mut door = self.0.borrow_mut();
+        if let Some(said) = door.said.pop_front() {
+            return Some(said);
+        }
+        while let Some(ticket) = door.gone.pop() {
+            // It has decided about the others.
+            if let Some(place) = door.asked.iter().position(|asked| *asked == ticket) {
+                door.asked.remove(place);
+                door.given_up += 1;
+                return Some((ticket, Err(Status::Forbidden.into())));
+            }
+        }
+        None
     }
 }
 
@@ -258,6 +324,8 @@ struct Stage {
     listener: PeerListener,
     memory: Rc<RefCell<Memory>>,
     door: Rc<RefCell<Door>>,
+    /// The device of the directory `slow`.
+    device: u64,
 }
 
 impl Stage {
@@ -267,18 +335,18 @@ impl Stage {
         for name in ["a", "forbidden", "later", "later.bin"] {
             world.write_file(name, FILE);
         }
+        let device = world.make_device("slow");
+        world.write_file("slow/big", &content(1, BIG_BYTES));
         let listener = world.listen(SERVER.parse::<core::net::SocketAddr>().expect("an address"));
         let servers = vec![upstream::server(&format!("http://{SERVER}")).expect("a server")];
         let rules = GatewayRules::default();
         let mut config = Config::default();
         config.sites[0].routes[0].action = Action::Proxy(Upstream { servers, rules });
         let files = Files { root: "/".into(), rules: FileRules::default() };
-        config.sites[0].routes.push(Route {
-            path: "/internal/".to_owned(),
-            is_internal: true,
-            action: Action::Files(files),
-            ..Route::default()
-        });
+        for (path, is_internal) in [("/internal/", true), ("/files/", false), ("/cached/", false)] {
+            let (path, action) = (path.to_owned(), Action::Files(files.clone()));
+            config.sites[0].routes.push(Route { path, is_internal, action, ..Route::default() });
+        }
         let mut parts = parts(&world, Tuning::default());
         parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
         let roots = core::mem::take(&mut parts.roots);
@@ -289,9 +357,10 @@ impl Stage {
             let mut router = Router::new(&roots, 64, shell)?;
             router.set_wrapper(Box::new(cache));
             router.set_authorizer(Box::new(doorman));
+            assert!(!router.may_have_news(), "the worker may wait");
             Ok(router)
         });
-        Self { world, worker: worker.expect("memory"), listener, memory, door }
+        Self { world, worker: worker.expect("memory"), listener, memory, door, device }
     }
 
     fn ask(&self, request: &str) -> Peer {
@@ -385,6 +454,51 @@ fn what_was_seen_before_is_answered_from_memory_by_method_and_path() {
 }
 
 #[test]
+fn the_sites_of_a_cache_are_kept_apart() {
+    let mut stage = Stage::new();
+    for (host, body) in [("a.example", b"of a"), ("b.example", b"of b")] {
+        let client = stage.ask(&get("/x").replace("a.example", host));
+        let server = stage.accept(b"\r\n\r\n");
+        server.send(&answer(body));
+        assert_eq!(stage.response(&client), (200, body.to_vec(), false));
+    }
+    let again = stage.ask(&get("/x"));
+    assert_eq!(stage.response(&again), (200, b"of a".to_vec(), true));
+    drop(again);
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn other_routes_are_answered_without_the_wrapper() {
+    let mut stage = Stage::new();
+    for _ in 0..2 {
+        let client = stage.ask(&get("/files/a"));
+        assert_eq!(stage.response(&client), (200, FILE.to_vec(), false));
+    }
+    let memory = stage.memory.borrow();
+    assert!(memory.recalled.is_empty() && memory.wrapped.is_empty(), "{memory:?}");
+}
+
+/// The file of the first response cannot be read, so the router makes another response.
+#[test]
+fn a_response_is_wrapped_once() {
+    let mut stage = Stage::new();
+    let [warm, waits] = [(); 2].map(|()| get("/cached/slow/big"));
+    let client = stage.ask(&warm);
+    assert_eq!(stage.response(&client).1.len(), BIG_BYTES);
+    stage.world.evict("slow/big");
+    stage.world.hang(stage.device);
+    let waiting = stage.ask(&waits);
+    pass(&mut stage.worker, Duration::from_secs(60));
+    let refused = stage.ask(&get("/cached/slow/big"));
+    assert_eq!(stage.response(&refused).0, 503);
+    assert_eq!(stage.memory.borrow().wrapped, vec![b"/cached/slow/big".to_vec(); 3]);
+    stage.world.release(stage.device);
+    drop((client, waiting, refused));
+    stage.check_nothing_is_left();
+}
+
+#[test]
 fn a_tee_outlives_its_client() {
     let mut stage = Stage::new();
     let body = content(1, 300_000);
@@ -447,13 +561,13 @@ fn an_authorizer_may_answer_later() {
     let received = refused[1].received();
     let head = String::from_utf8_lossy(&received);
     assert!(head.contains("\r\nWWW-Authenticate: Basic realm=\"a\"\r\n"), "{head}");
-    // The client has left before it is let pass: nobody is asked for it.
+    // The client has left before it is let pass: no upstream is asked for it, and the authorizer gives up.
+    assert_eq!(stage.door.borrow().given_up, 0);
     let client = stage.ask_door(&get("/private/b"));
     client.reset();
     drop((client, clients, refused));
     pass(&mut stage.worker, Duration::from_secs(1));
-    stage.say(Ok(()));
-    pass(&mut stage.worker, Duration::from_secs(1));
+    assert_eq!((stage.door.borrow().given_up, stage.door.borrow().asked.len()), (1, 0));
     stage.check_nothing_is_left();
 }
 

@@ -1,19 +1,22 @@
 //! Copies of files in a coding that stand in no file: made by a thread after the file was first loaded.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
-use config::FileRules;
+use config::{Action, Config, FileRules, Files};
 use handler::attach::{Copied, Copier, Name, Original};
 use handler::router::Router;
+use handler::serving::Snapshot;
 use http::Coding;
 use ring::sim::World;
 use ring::{Beside, Caching, Detached, Job, Stat};
 use samum::network::Listeners;
-use samum::worker::Worker;
+use samum::worker::{Replacement, Worker};
 use session::shell::Shell;
 use session::{Http1, kind};
 
+use crate::seams::reloads::open;
 use crate::seams::stage::{Response, parse_whole};
 use crate::seams::world::{config, parts, pass, run_until};
 
@@ -203,4 +206,83 @@ fn a_file_comes_before_a_copy_and_some_have_none() {
     stage.world.write_file("a.txt.gz", b"now a file");
     pass(&mut stage.worker, Duration::from_secs(30));
     assert_eq!(stage.get("a.txt", GZIP).body, b"now a file");
+}
+
+/// Makes a copy at once, and finds it again by the name alone.
+#[derive(Debug, Default)]
+struct ByName(Vec<(Name, Vec<u8>)>);
+
+impl Copier for ByName {
+    fn copy(
+        &mut self,
+        _shell: &mut Shell,
+        original: &Original<'_>,
+        coding: Coding,
+    ) -> Option<Copied> {
+        let bytes = original.bytes.filter(|_| coding == Coding::Gzip)?;
+        if let Some((_, bytes)) = self.0.iter().find(|(name, _)| name == original.name) {
+            return Some(Copied { bytes: bytes.clone(), etag: Vec::new() });
+        }
+        self.0.push((original.name.clone(), copied(bytes)));
+        Some(Copied { bytes: copied(bytes), etag: Vec::new() })
+    }
+}
+
+const DIRECTORIES: [&str; 3] = ["a", "b", "c"];
+
+/// The text of a file that each of the directories has.
+fn text_of(directory: &str) -> String {
+    format!("the text in {directory}, which is long enough")
+}
+
+#[test]
+fn no_directory_has_the_names_of_another() {
+    let world = World::new(config(1));
+    for name in DIRECTORIES {
+        world.make_dir(name);
+        world.write_file(&format!("{name}/x.txt"), text_of(name).as_bytes());
+    }
+    let served = |directory: &str| {
+        let rules = FileRules { precompressed: true, ..FileRules::default() };
+        let mut config = Config::default();
+        let files = Files { root: directory.into(), rules };
+        config.sites[0].routes[0].action = Action::Files(files);
+        config
+    };
+    let mut parts = parts(&world, FileRules::default());
+    let root = parts.roots.remove(0);
+    let directories = DIRECTORIES.map(|name| open(&mut parts.ring, &root, name));
+    let mut snapshot = Arc::new(Snapshot::new(&served("a")).expect("a valid configuration"));
+    parts.snapshot = Arc::clone(&snapshot);
+    let network = Listeners::new(parts.listeners.clone());
+    let first = [directories[0].clone()];
+    let worker = Worker::with(parts, network, |shell| {
+        let mut router = Router::new(&first, 64, shell)?;
+        router.set_copier(Box::<ByName>::default());
+        Ok(router)
+    });
+    let mut stage = Stage { world, worker: worker.expect("memory") };
+    let check = |stage: &mut Stage, directory: &str| {
+        let expected = copied(text_of(directory).as_bytes());
+        assert_eq!(stage.get("x.txt", GZIP).body, expected, "in {directory}");
+        // What was removed is forgotten, and its id is free for another directory.
+        pass(&mut stage.worker, Duration::from_secs(1));
+    };
+    check(&mut stage, "a");
+    for (directory, name) in directories.iter().zip(DIRECTORIES).skip(1) {
+        let next = Arc::new(snapshot.successor(&served(name)).expect("a valid configuration"));
+        let replacement = Replacement {
+            snapshot: Arc::clone(&next),
+            succession: Arc::new(snapshot.succession(&next, |_| None)),
+            roots: HashMap::from([(0, directory.clone())]),
+            listeners: Vec::new(),
+            logs: Vec::new(),
+        };
+        stage.worker.replace_configuration(replacement);
+        snapshot = next;
+        check(&mut stage, name);
+    }
+    // The directory at the path of a root is another one.
+    stage.worker.replace_root(0, Some(&directories[0]));
+    check(&mut stage, "a");
 }

@@ -16,6 +16,7 @@ use http::{FieldSection, Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
 use sendfile::Piece;
 use session::context::Context;
+use session::handler::Reception;
 use session::kind;
 use session::shell::Shell;
 use testkit::Random;
@@ -162,16 +163,17 @@ fn schedule(shell: &mut Shell, this: &mut Loop) {
 impl Handler for Echo {
     type Answer = Answer;
 
-    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
-        let Request { head, ticket, .. } = *request;
-        let Target::Origin { path, .. } = head.target else { return None };
+    fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Reception {
+        let Request { head, ticket, standing, .. } = *request;
+        let none = Reception { consumer: None, standing };
+        let Target::Origin { path, .. } = head.target else { return none };
         let kind = match path {
             b"/echo" => Kind::Echo,
             b"/early" => Kind::Early,
             b"/late" => Kind::Late,
             b"/slow" => Kind::Slow,
             b"/tunnel" => Kind::Tunnel,
-            _ => return None,
+            _ => return none,
         };
         let shared = Rc::new(RefCell::new(Loop {
             kind,
@@ -189,7 +191,7 @@ impl Handler for Echo {
             schedule(shell, &mut shared.borrow_mut());
         }
         self.loops.insert((ticket.connection, ticket.request), Rc::downgrade(&shared));
-        Some(Box::new(EchoConsumer(shared)))
+        Reception { consumer: Some(Box::new(EchoConsumer(shared))), standing }
     }
 
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {

@@ -96,7 +96,8 @@ fn bytes(directory: usize, file: usize) -> Vec<u8> {
     content((1 + directory * 10 + file) as u64, LENGTHS[file])
 }
 
-fn open(ring: &mut Ring, root: &Fd, name: &str) -> Fd {
+/// Opens a directory of a simulated world.
+pub(crate) fn open(ring: &mut Ring, root: &Fd, name: &str) -> Fd {
     let path = CString::new(name).expect("no NUL");
     ring.submit(Op::Open { dir: Some(root.clone()), path, how: OpenHow::BENEATH }, 0);
     let mut completions = Vec::new();

@@ -250,6 +250,10 @@ impl Authorizer for Refusing {
         Admission::Now(Err(Status::Unauthorized.into()))
     }
 
+    fn may_have_news(&self) -> bool {
+        false
+    }
+
     fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Denial>)> {
         None
     }

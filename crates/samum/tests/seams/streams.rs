@@ -7,14 +7,16 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-use config::{FileRules, Tuning};
+use config::{
+    Action, Config as Settings, FileRules, GatewayRules, Rate, Tuning, Upstream, upstream,
+};
 use handler::serving::Snapshot;
 use ring::sim::{Config, Counts, Peer, World};
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, Policy, Window};
 use session::Http;
 use testkit::Random;
-use testkit::http2::{Http2, Reply, kind, pseudo};
+use testkit::http2::{END_STREAM, Http2, Reply, kind, pseudo};
 
 use crate::options::Options;
 use crate::seams::world::{assert_nothing_is_left, for_seeds, parts, pass, run_until};
@@ -271,6 +273,68 @@ fn streams_share_the_rate_of_their_route() {
         assert!(all.abs_diff(8 * RATE) <= 8 * RATE / 10, "{each:?} in 8 s");
         assert!(each.iter().all(|one| *one >= all / each.len() as u64 / 2), "{each:?}");
     });
+}
+
+/// A configuration that passes all requests on.
+fn proxied() -> Settings {
+    let mut config = Settings::default();
+    let servers = vec![upstream::server("http://127.0.0.1:9000").expect("a server")];
+    let upstream = Upstream { servers, rules: GatewayRules::default() };
+    config.sites[0].routes[0].action = Action::Proxy(upstream);
+    config
+}
+
+/// The answer to a refused request waits for the body, and other requests are refused meanwhile.
+#[test]
+fn a_request_is_refused_once_whatever_comes_before_its_body() {
+    let world = World::new(Config::new(1));
+    let mut config = proxied();
+    config.sites[0].routes[0].limits.requests = Some(Rate { per_second: 20.0, burst: 1 });
+    let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+    let parts = Parts { snapshot, roots: Vec::new(), ..parts(&world, Tuning::default()) };
+    let mut worker = Worker::<Http>::new(parts).expect("memory");
+    let mut client = Client::new(&world);
+    let post = |client: &mut Client| {
+        let mut fields = pseudo("POST", "/");
+        fields.push(("content-length", "4"));
+        client.0.request(fields, false).expect("a peer takes everything")
+    };
+    let streams = [(); 4].map(|()| post(&mut client));
+    let refused = &streams[1..];
+    pass(&mut worker, Duration::from_millis(10));
+    assert_eq!(worker.stats().limited_requests, 3);
+    // Meanwhile there is a token again.
+    pass(&mut worker, Duration::from_millis(100));
+    for stream in refused {
+        client.0.frame(kind::DATA, END_STREAM, *stream, b"body").expect("it takes all");
+    }
+    wait_for(&mut worker, &mut client, refused);
+    for stream in refused {
+        assert_eq!(client.reply(*stream).status, 429, "{stream}");
+    }
+    assert_eq!(worker.stats().limited_requests, 3, "each is counted once");
+}
+
+/// All gateways of the connection are occupied, so the request would have to wait if it were not refused.
+#[test]
+fn a_refusal_does_not_wait_for_a_gateway() {
+    const GATEWAYS: usize = 32;
+    let world = World::new(Config::new(1));
+    let server = "127.0.0.1:9000".parse::<core::net::SocketAddr>().expect("an address");
+    let listener = world.listen(server);
+    let mut config = proxied();
+    config.sites[0].routes[0].limits.requests = Some(Rate { per_second: 0.1, burst: 33 });
+    let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+    let parts = Parts { snapshot, roots: Vec::new(), ..parts(&world, Tuning::default()) };
+    let mut worker = Worker::<Http>::new(parts).expect("memory");
+    let mut client = Client::new(&world);
+    let streams = [(); GATEWAYS + 2].map(|()| client.get(""));
+    pass(&mut worker, Duration::from_millis(50));
+    let statuses = streams.map(|stream| client.reply(stream).status);
+    assert_eq!(statuses[GATEWAYS..], [0, 429], "{statuses:?}");
+    assert!(statuses[..GATEWAYS].iter().all(|status| *status == 0), "{statuses:?}");
+    assert_eq!(worker.stats().limited_requests, 1);
+    drop((client, listener));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn extreme_rates_are_possible() {
 fn limits_and_clients_have_buckets_of_their_own_and_the_wait_is_rounded_up() {
     let limiter = Limiter::new();
     let refill = Refill::new(0.4, 1);
-    let seconds = |seconds| Err(NonZeroU64::new(seconds).unwrap());
+    let seconds = |seconds| Err(NonZeroU32::new(seconds).unwrap());
     let (one, other) = (client("192.0.2.1"), client("192.0.2.2"));
     assert_eq!(limiter.take(1, refill, one, at(0.0)), Ok(()));
     assert_eq!(limiter.take(1, refill, one, at(0.0)), seconds(3));

@@ -30,7 +30,6 @@ mod response;
 mod work;
 
 use core::num::NonZeroU64;
-use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Framing, Head, Reject, Status};
@@ -41,10 +40,11 @@ use sendfile::{Piece, Progress};
 
 use super::escaped::Escaped;
 use super::{
-    Activity, Defer, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
+    Activity, Defer, LINGER, Left, Moved, Next, Outgoing, Requests, Session, Turn, Unanswered, Why,
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Produced, Response, Search};
+use crate::standing::Standing;
 use body::{Form, Sending};
 use exchange::{Exchange, Known, Lookup, RequestFacts};
 pub(in crate::session) use work::Work;
@@ -53,10 +53,6 @@ pub(in crate::session) use work::Work;
 /// is twice the longest head, so a head fits after other bytes. If longer heads are configured, the limit is the
 /// longest head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If the server closed earlier,
-/// a reset could destroy bytes of the response that the peer has not read. Bytes that the peer sends during this time,
-/// such as the rest of a body, are dropped.
-const LINGER: Duration = Duration::from_secs(2);
 /// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending
 /// has a total of 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, [`LINGER`]
 /// never starts again.
@@ -293,8 +289,9 @@ impl Session for Http1 {
                     work.facts = facts;
                     work.facts.times.since = cx.now;
                     let found = matches!(lookup, Lookup::Found(_));
-                    // The handler is asked about each request when the request is read.
-                    return Some(Turn { request, head, found, was_asked: true });
+                    // The handler is asked about each request when the request is read. An answer that refuses it is
+                    // always kept.
+                    return Some(Turn { request, head, found, standing: Standing::Counted });
                 }
                 Exchange::Refused(reject, request) => {
                     self.respond_to_refused(work, cx, reject, request);
@@ -757,14 +754,18 @@ impl Http1 {
         if has_more {
             work.counts_body = request.head.framing == Framing::Unknown;
         }
-        if has_more
-            && let Some(consumer) = requests.consumer(number, &request.head)
-            && let Err(reject) = self.accept_body(work, request, consumer)
-        {
-            let refused = Known::Request(request.head.to_owned(), work.facts);
-            return self.refuse_request(work, requests.cx(), reject, refused);
+        let mut standing = Standing::New;
+        if has_more {
+            let reception = requests.consumer(number, &request.head);
+            standing = reception.standing;
+            if let Some(consumer) = reception.consumer
+                && let Err(reject) = self.accept_body(work, request, consumer)
+            {
+                let refused = Known::Request(request.head.to_owned(), work.facts);
+                return self.refuse_request(work, requests.cx(), reject, refused);
+            }
         }
-        requests.handle_request(self, work, number, &request.head, work.is_next());
+        requests.handle_request(self, work, number, &request.head, work.is_next(), standing);
     }
 
     /// Counts a request that was read, and returns its number.

@@ -79,7 +79,8 @@ use ring::Time;
 use sendfile::{Failure, Progress};
 
 use super::{
-    Activity, Broken, BrokenEnd, Defer, Left, Moved, Next, Requests, Session, Turn, Unanswered, Why,
+    Activity, Broken, BrokenEnd, Defer, LINGER, Left, Moved, Next, Requests, Session, Turn,
+    Unanswered, Why, Woken,
 };
 use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Keep, Response, Search};
@@ -87,8 +88,6 @@ use crate::record::Cut;
 use lane::{Lookup, Stage};
 pub(in crate::session) use work::Work;
 
-/// The time that a silent client may take to close after the last frame, as with HTTP/1.
-const LINGER: Duration = Duration::from_secs(2);
 /// The time for which the server waits for the client's answer to the PING after the first GOAWAY. Without an answer, the final
 /// GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -268,7 +267,7 @@ impl Session for Http2 {
         let Stage::Asked { lookup, .. } = &mut lane.stage else { return false };
         lane.times.found += cx.now.since(lane.times.since);
         let is_kept = size.keep != Keep::Never;
-        *lookup = Lookup::Postponed(!is_kept);
+        *lookup = Lookup::Queued;
         if is_kept {
             work.turns.push_back((request, true));
         } else {
@@ -295,7 +294,7 @@ impl Session for Http2 {
         lane.times.since = cx.now;
         match core::mem::replace(&mut lane.stage, Stage::Turning) {
             Stage::Asked { head, .. } => {
-                Some(Turn { request, head, found, was_asked: lane.was_asked })
+                Some(Turn { request, head, found, standing: lane.standing })
             }
             Stage::Turning | Stage::Sending(_) => {
                 unreachable!("only requests without a response are in line")
@@ -307,7 +306,7 @@ impl Session for Http2 {
         let Turn { request, head, .. } = turn;
         if let Some(lane) = work.lane(request) {
             lane.stage = Stage::Asked { head, lookup: Lookup::Pending(search) };
-            lane.was_asked = true;
+            lane.note_asked();
             self.invite(work, request);
         }
         work.recount(request);
@@ -326,7 +325,9 @@ impl Session for Http2 {
         None
     }
 
-    fn wake(&mut self, work: &mut Work, cx: &Context, request: u32) {
+    fn wake(&mut self, work: &mut Work, cx: &Context, woken: Woken) {
+        // A stream has the number of its request.
+        let (Woken::Request(request) | Woken::Stream(request)) = woken;
         self.feed(work, cx.now, request);
         if work.lane(request).is_some_and(|lane| matches!(lane.stage, Stage::Sending(_))) {
             work.scheduler.set_ready(request, true);
@@ -501,25 +502,21 @@ impl Defer for Http2 {
         found: Found<AnswerSize>,
     ) -> bool {
         let lane = work.lane_of_current(request);
-        let lookup = match found {
-            Found::Later(search) => Lookup::Pending(search),
-            // The answer is not kept: the handler is asked again in the request's turn. Turns of requests that need a
-            // gateway come last.
-            Found::Now(AnswerSize { keep, .. }) => Lookup::Postponed(keep == Keep::Never),
-        };
-        let is_postponed = match lookup {
-            Lookup::Postponed(for_gateway) => Some(for_gateway),
-            Lookup::Pending(_) | Lookup::Body(_) => None,
+        // Turns of requests that need a gateway come last. Any other answer is kept, because its turn comes at once.
+        let (lookup, is_kept) = match found {
+            Found::Later(search) => (Lookup::Pending(search), None),
+            Found::Now(AnswerSize { keep: Keep::Never, .. }) => (Lookup::Queued, Some(false)),
+            Found::Now(_) => (Lookup::Queued, Some(true)),
         };
         lane.stage = Stage::Asked { head: head.to_owned(), lookup };
-        lane.was_asked = true;
-        match is_postponed {
-            Some(true) => work.postponed.push_back(request),
-            Some(false) => work.turns.push_back((request, false)),
+        lane.note_asked();
+        match is_kept {
+            Some(true) => work.turns.push_back((request, true)),
+            Some(false) => work.postponed.push_back(request),
             None => self.invite(work, request),
         }
         work.recount(request);
-        false
+        is_kept.unwrap_or(false)
     }
 }
 

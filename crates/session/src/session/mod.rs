@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The session holds order, deadlines, limits and the back-pressure of reading. Requests are passed on by reference, and
-//! answered now or later. An idle connection has only its session, of 32 bytes; requests and responses under way are in
-//! its `Work`, which the connection then gives back.
+//! answered now or later. An idle connection has only its session: 32 bytes, and with HTTP/2 also the state of its frames
+//! and windows. Requests and responses under way are in its `Work`, which an idle connection gives back.
 
 mod ends;
 mod escaped;
@@ -23,25 +23,36 @@ mod framing;
 
 mod http1;
 mod http2;
+mod opening;
 mod refusal;
 mod times;
 mod version;
 
-use core::net::IpAddr;
 use core::num::NonZeroU64;
+use core::time::Duration;
 use std::rc::Rc;
 
 use ring::{Ring, Time};
 use sendfile::{Alpn, Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
-use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
+use crate::handler::{AnswerSize, Found, Interim, Reception, Response, Search};
 use crate::record::{Cut, Record};
+use crate::standing::Standing;
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
 pub use self::version::Http;
+
+/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If the server closed earlier, a
+/// reset could destroy bytes of the response that the peer has not read. Bytes that the peer sends during this time, such as
+/// the rest of a body, are dropped.
+const LINGER: Duration = Duration::from_secs(2);
+/// The most bytes that a producer makes in one call. It makes more only when these have left, and with HTTP/2 when they are
+/// in frames.
+const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 
 /// One protocol on one connection.
 ///
@@ -101,9 +112,9 @@ pub trait Session: core::fmt::Debug + Sized {
         response: &mut Response<'_>,
     ) -> Option<NonZeroU64>;
 
-    /// Records that something is ready for which a request waited: bytes of its producer, room in its consumer, or a
-    /// disk that its stream waits for. Pump afterwards. By default nothing changes, because a pump looks at everything.
-    fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _request: u32) {}
+    /// Records that something is ready for which a request or its stream waited. Pump afterwards. By default nothing
+    /// changes, because a pump looks at everything.
+    fn wake(&mut self, _work: &mut Self::Work, _cx: &Context, _woken: Woken) {}
 
     /// Says what comes next, after the work was pumped and [`next_left`](Self::next_left) has returned the responses
     /// that have left. A session that says [`Next::Wait`] is in a state that [`check`](Self::check) accepts, and waits
@@ -191,9 +202,19 @@ pub trait Session: core::fmt::Debug + Sized {
         Next::Wait
     }
 
+    /// Makes an idle work ready for this connection, after [`set_origin`](Outgoing::set_origin). By default it is ready.
+    fn adopt(&self, _work: &mut Self::Work) {}
+
     /// Speaks a protocol, because the client has chosen it in the handshake of the transport with this listener. The call
-    /// comes before the first byte. By default nothing changes.
-    fn choose(&mut self, _cx: &mut Context, _protocol: Alpn, _listener: u32) {}
+    /// comes before the first byte, and after [`set_origin`](Outgoing::set_origin). By default nothing changes.
+    fn choose(
+        &mut self,
+        _work: &mut Self::Work,
+        _cx: &mut Context,
+        _protocol: Alpn,
+        _listener: u32,
+    ) {
+    }
 
     /// Returns true if the connection is a tunnel. By default none is.
     fn is_tunnel(_work: &Self::Work) -> bool {
@@ -236,10 +257,12 @@ pub trait Requests {
     fn cx(&mut self) -> &mut Context;
 
     /// The consumer of a request's body, or of the bytes after the request if it becomes a tunnel. The session asks
-    /// for it before it passes the request on, and only if the request has a body or asks for an upgrade.
-    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
+    /// for it before it passes the request on, and only if the request has a body or asks for an upgrade. It passes the
+    /// request on with the standing that it gets here.
+    fn consumer(&mut self, request: u32, head: &Head<'_>) -> Reception;
 
-    /// Receives a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
+    /// Receives a request, whose number on its connection is `request`. Its `standing` is new if no consumer was asked for.
+    /// The receiver finds its answer. Then it calls
     /// [`respond`](Session::respond) if the response [is next](crate::handler::Request::is_next), else
     /// [`defer`](Defer::defer).
     fn handle_request<S: Defer>(
@@ -249,6 +272,7 @@ pub trait Requests {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        standing: Standing,
     );
 }
 
@@ -268,6 +292,15 @@ pub enum Activity {
     Tunnel,
 }
 
+/// The part of a connection for which something is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// The request with this number: its producer has bytes, or its consumer has room.
+    Request(u32),
+    /// The stream with this number ([`Owner::lane`](sendfile::Owner::lane)): the disk has room for it.
+    Stream(u32),
+}
+
 /// A deferred request whose response can begin.
 #[derive(Debug)]
 pub struct Turn {
@@ -277,8 +310,8 @@ pub struct Turn {
     pub head: HeadBuf,
     /// True if the connection keeps its answer.
     pub found: bool,
-    /// True if the handler was asked about the request before.
-    pub was_asked: bool,
+    /// The decision of the handler's conditions about it so far.
+    pub standing: Standing,
 }
 
 /// The result of a pump.
@@ -400,9 +433,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport can send. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection, the scheme of its requests, and the address of its client:
-    /// `Some(None)` on a Unix socket, `None` if nothing needed the address. By default it changes nothing.
-    fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: Option<Option<IpAddr>>) {}
+    /// Says which listener accepted the connection, the scheme of its requests, and the address of its client. By default
+    /// it changes nothing.
+    fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: ClientAddress) {}
 
     /// Handles a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

@@ -1,9 +1,8 @@
 //! Responses to requests that no handler is asked about.
 
-use core::net::IpAddr;
-
 use http::{Head, Reject};
 
+use crate::client::ClientAddress;
 use crate::context::{Context, Demands};
 use crate::fields;
 use crate::forwarded::Scheme;
@@ -18,8 +17,8 @@ pub(super) struct Place {
     pub(super) listener: u32,
     /// The scheme of requests.
     pub(super) scheme: Scheme,
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    pub(super) client: Option<Option<IpAddr>>,
+    /// The address of the client.
+    pub(super) client: ClientAddress,
 }
 
 /// Makes the response to a request that was refused before it was read, and passes it on. The log shows its sketch.
@@ -30,20 +29,30 @@ pub(super) fn make_unread(
     sketch: Sketch,
     respond: impl FnOnce(&mut Context, &mut Response<'_>),
 ) {
-    cx.sketch = sketch;
-    make(cx, place, reject, None, respond);
-    cx.sketch = Sketch::default();
+    let sketch = cx.logs.then(|| Box::new(sketch));
+    make_as(cx, place, reject, None, sketch, respond);
 }
 
 /// Makes the response to a refused request, and passes it on. A malformed request has no head.
 pub(super) fn make(
     cx: &mut Context,
-    Place { listener, scheme, client }: Place,
+    place: Place,
     reject: Reject,
     head: Option<&Head<'_>>,
     respond: impl FnOnce(&mut Context, &mut Response<'_>),
 ) {
-    cx.asked = (cx.next_unnamed(), false);
+    make_as(cx, place, reject, head, None, respond);
+}
+
+fn make_as(
+    cx: &mut Context,
+    Place { listener, scheme, client }: Place,
+    reject: Reject,
+    head: Option<&Head<'_>>,
+    sketch: Option<Box<Sketch>>,
+    respond: impl FnOnce(&mut Context, &mut Response<'_>),
+) {
+    let named = Some((cx.next_unnamed(), false));
     let Demands { hsts, rules, server_timing } = cx.site_rules.demands(listener, head);
     let reason = reject.into();
     let mut response = page::refused(reject, page::bare(reject.status));
@@ -53,6 +62,7 @@ pub(super) fn make(
     response.terms.recording = cx.site_rules.recording(listener, head);
     response.terms.server_timing = server_timing;
     response.terms.scheme = scheme;
+    (response.terms.named, response.terms.sketch) = (named, sketch);
     if let Some(head) = head {
         response.terms.scheme = cx.site_rules.scheme(scheme, client, head);
         if cx.logs {

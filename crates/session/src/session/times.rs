@@ -45,13 +45,13 @@ impl Times {
         let at = if head.is_some() { self.at } else { cx.now };
         let disk_wait = if terms.is_from_disk { self.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        let (ticket, is_trusted) = cx.asked;
+        let (ticket, is_trusted) = terms.named.unwrap_or_default();
         let more = More::of(&recording, || is_trusted);
         let mut record = Record::new(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
         record.ticket = ticket;
-        if head.is_none() {
-            record.set_line(&cx.sketch);
+        if let Some(sketch) = &terms.sketch {
+            record.set_line(sketch);
         }
         record.add_body(self.body_bytes);
         Some(record)

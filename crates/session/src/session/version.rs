@@ -4,7 +4,6 @@
 //! TLS it begins with the preface of HTTP/2, which is no request of HTTP/1, so that parser finds it. A preface that
 //! contradicts the choice of the handshake is refused, and so is one on a listener that does not speak HTTP/2.
 
-use core::net::IpAddr;
 use core::num::NonZeroU64;
 use std::rc::Rc;
 
@@ -16,8 +15,9 @@ use sendfile::{Alpn, Disk, Failure, Piece, Progress, ReadDone, Takes, Transport,
 use super::http1::{Http1, Work as Work1};
 use super::http2::{Http2, Work as Work2};
 use super::{
-    Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered,
+    Activity, Broken, Left, Moved, Next, Outgoing, Pump, Requests, Session, Turn, Unanswered, Woken,
 };
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Interim, Response, Search};
@@ -36,27 +36,23 @@ enum Inner {
 #[derive(Debug, Default)]
 pub struct Work {
     http1: Work1,
-    /// `Some` once a connection with HTTP/2 has used this work.
+    /// `Some` while the connection speaks HTTP/2.
     http2: Option<Box<Work2>>,
-    /// True if the connection speaks HTTP/2.
-    is_http2: bool,
+    /// The part for HTTP/2 of an earlier connection, for the next one.
+    spare: Option<Box<Work2>>,
 }
 
 impl Work {
-    /// The work of a session of HTTP/2, which the connection speaks from now on.
-    fn http2(&mut self) -> &mut Work2 {
-        self.is_http2 = true;
-        let work = self.http2.get_or_insert_default();
+    /// Serves a connection with HTTP/2 from now on, which comes from the same place.
+    fn begin_http2(&mut self) {
+        let mut work = self.spare.take().unwrap_or_default();
         work.place = self.http1.place();
-        work
+        self.http2 = Some(work);
     }
 
-    fn active(&self) -> Option<&Work2> {
-        if self.is_http2 { self.http2.as_deref() } else { None }
-    }
-
-    fn active_mut(&mut self) -> Option<&mut Work2> {
-        if self.is_http2 { self.http2.as_deref_mut() } else { None }
+    /// The work of a session of HTTP/2.
+    fn http2(&mut self) -> &mut Work2 {
+        self.http2.as_deref_mut().expect("a session of HTTP/2 has adopted the work")
     }
 }
 
@@ -85,7 +81,7 @@ macro_rules! with_any_work {
                 $call
             }
             Inner::Http2($session) => {
-                let $its = $work.map(Work::http2);
+                let $its = $work.map(|work| work.http2());
                 $call
             }
         }
@@ -100,7 +96,7 @@ macro_rules! with_shared_work {
                 let $its = &$work.http1;
                 $call
             }
-            Inner::Http2($session) => match $work.active() {
+            Inner::Http2($session) => match $work.http2.as_deref() {
                 Some($its) => $call,
                 None => $other,
             },
@@ -128,7 +124,7 @@ impl Session for Http {
                 return taken;
             }
             let listener = work.http1.place().listener;
-            self.begin_http2(requests.cx(), listener);
+            self.begin_http2(work, requests.cx(), listener);
         }
         match &mut self.0 {
             Inner::Http1(_) => unreachable!("it has just been changed"),
@@ -174,8 +170,8 @@ impl Session for Http {
         with_work!(self, work => |session, work| session.respond(work, cx, request, head, response))
     }
 
-    fn wake(&mut self, work: &mut Work, cx: &Context, request: u32) {
-        with_work!(self, work => |session, work| session.wake(work, cx, request));
+    fn wake(&mut self, work: &mut Work, cx: &Context, woken: Woken) {
+        with_work!(self, work => |session, work| session.wake(work, cx, woken));
     }
 
     #[inline]
@@ -259,14 +255,21 @@ impl Session for Http {
         with_any_work!(self, work => |session, work| session.make_next_last(work))
     }
 
-    fn choose(&mut self, cx: &mut Context, protocol: Alpn, listener: u32) {
+    #[inline]
+    fn adopt(&self, work: &mut Work) {
+        if let Inner::Http2(_) = &self.0 {
+            work.begin_http2();
+        }
+    }
+
+    fn choose(&mut self, work: &mut Work, cx: &mut Context, protocol: Alpn, listener: u32) {
         if protocol == Alpn::Http2 {
-            self.begin_http2(cx, listener);
+            self.begin_http2(work, cx, listener);
         }
     }
 
     fn is_tunnel(work: &Work) -> bool {
-        match work.active() {
+        match &work.http2 {
             None => Http1::is_tunnel(&work.http1),
             Some(work) => Http2::is_tunnel(work),
         }
@@ -286,7 +289,7 @@ impl Session for Http {
     fn check(&self, work: Option<&Work>) {
         match &self.0 {
             Inner::Http1(session) => session.check(work.map(|work| &work.http1)),
-            Inner::Http2(session) => session.check(work.and_then(Work::active)),
+            Inner::Http2(session) => session.check(work.and_then(|work| work.http2.as_deref())),
         }
     }
 }
@@ -294,8 +297,9 @@ impl Session for Http {
 impl Http {
     /// Speaks HTTP/2 from now on.
     #[cold]
-    fn begin_http2(&mut self, cx: &mut Context, listener: u32) {
+    fn begin_http2(&mut self, work: &mut Work, cx: &mut Context, listener: u32) {
         cx.stats.http2_connections.add(1);
+        work.begin_http2();
         let mut session = Box::new(Http2::begin(cx, listener));
         let is_retiring = match &self.0 {
             Inner::Http1(before) => before.is_retiring(),
@@ -333,7 +337,7 @@ impl Pump<Http> for Work {
 /// Calls a method of the work that is in use.
 macro_rules! of_active {
     ($self:ident => |$work:ident| $call:expr) => {
-        match $self.active_mut() {
+        match $self.http2.as_deref_mut() {
             None => {
                 let $work = &mut $self.http1;
                 $call
@@ -350,7 +354,7 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: Option<Option<IpAddr>>) {
+    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: ClientAddress) {
         self.http1.set_origin(listener, scheme, client);
     }
 
@@ -364,17 +368,12 @@ impl Outgoing for Work {
 
     #[inline]
     fn queue(&mut self) -> &mut OutQ<Piece> {
-        if self.is_http2
-            && let Some(work) = &mut self.http2
-        {
-            return work.queue();
-        }
-        self.http1.queue()
+        of_active!(self => |work| work.queue())
     }
 
     #[inline]
     fn weight(&self) -> Weight {
-        match self.active() {
+        match &self.http2 {
             None => self.http1.weight(),
             Some(work) => work.weight(),
         }
@@ -382,14 +381,14 @@ impl Outgoing for Work {
 
     #[inline]
     fn is_idle(&self) -> bool {
-        match self.active() {
+        match &self.http2 {
             None => self.http1.is_idle(),
             Some(work) => work.is_idle(),
         }
     }
 
     fn active_requests(&self) -> usize {
-        match self.active() {
+        match &self.http2 {
             None => self.http1.active_requests(),
             Some(work) => work.active_requests(),
         }
@@ -397,9 +396,9 @@ impl Outgoing for Work {
 
     #[inline]
     fn restart(&mut self) {
-        if let Some(work) = self.active_mut() {
-            work.restart();
-            self.is_http2 = false;
+        if self.http2.is_some() {
+            self.spare = self.http2.take();
+            self.spare.iter_mut().for_each(|work| work.restart());
         }
         self.http1.restart();
     }

@@ -20,6 +20,7 @@ use gateways::HAND_OVERS_MAX;
 use gateways::held::Held;
 use gateways::interest::Interest;
 use session::network::{Origin, Peer};
+use session::standing::Standing;
 
 /// The paths that are asked for, and the paths to which requests are handed over. The last path has no route.
 const PATHS: [&str; 12] = [
@@ -183,7 +184,7 @@ fn walk(
     let target = Target::Origin { path: path.as_bytes(), query: None };
     let head = Head::new(method, target, Version::Http11, None, b"", FieldIndex::EMPTY);
     let request =
-        Request { head: &head, ticket, origin: &origin, is_counted: false, is_next: true };
+        Request { head: &head, ticket, origin: &origin, standing: Standing::New, is_next: true };
     let mut destination = serving.destination(site(), path.as_bytes());
     let at = |destination| Ground { serving, destination };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
@@ -277,7 +278,6 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
     let choice = usize::from(choice);
     let statuses = [Status::BadGateway, Status::MethodNotAllowed, Status::NotFound];
     match state {
-        State::Offered(_) => unreachable!("it is no state in which a request waits"),
         State::Authorize(_) if choice.is_multiple_of(8) => {
             Event::Admitted(Err(Status::Forbidden.into()))
         }

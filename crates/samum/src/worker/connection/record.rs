@@ -40,15 +40,15 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let Some(recording) = recording else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
-        let more = More::of(&recording, || servings.trusts(self.client_address()));
+        let more = More::of(&recording, || servings.trusts(self.origin.known_client()));
         let mut record = Record::new(recording, Some(head), status, began, more);
         record.ticket = ticket;
         record.add_body(body_bytes);
         if cx.logs {
-            record.client = servings.client(self.client_address(), head);
+            record.client = servings.client(self.origin.known_client(), head);
         }
         if cx.counts {
-            let scheme = servings.scheme(self.origin.scheme(), self.client_address(), head);
+            let scheme = servings.scheme(self.origin.scheme(), self.origin.known_client(), head);
             record.scheme = scheme.into();
         }
         self.record(shell, &Left::new(record, 0), Some(cut));

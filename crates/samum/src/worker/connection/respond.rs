@@ -10,12 +10,13 @@ use sendfile::{Disk, Takes};
 use super::Tools;
 use crate::network::Origin;
 use handler::desk::Desk;
-use handler::{Handler, Response, Ticket};
+use handler::{Handler, Request, Response, Ticket};
 use session::Session;
 use session::context::SiteRules as _;
 use session::page;
 use session::request_id::RequestId;
 use session::shell::Shell;
+use session::standing::Standing;
 
 /// Begins the response that an answer comes to. Returns the rate at which the response is sent.
 #[inline]
@@ -32,26 +33,30 @@ pub(super) fn respond<S: Session, H: Handler>(
 ) -> Option<NonZeroU64> {
     let ticket = Ticket { connection: tools.id, request };
     let other;
+    let mut chosen = answer;
     let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     if tools.disk.may_refuse()
         && would_fail(&mut tools.shell.ring, tools.disk, head, &response, takes)
         && let Some(unavailable) = unavailable(tools, head, takes, answer)
     {
         other = unavailable;
-        response = tools.handler.response(&mut tools.shell.cx, head, &other);
+        chosen = &other;
+        response = tools.handler.response(&mut tools.shell.cx, head, chosen);
     }
+    let standing = Standing::Counted;
+    let asked = || Request { head, ticket, origin, standing, is_next: true };
+    tools.handler.wrap(asked, chosen, &mut response);
     if response.reason.is_some() {
         let Tools { handler, shell, .. } = tools;
         note_error(*handler, shell, head, &response, ticket, origin);
     }
     let Shell { cx, desk, .. } = tools.shell;
-    let client = || origin.client().map(|client| client.address);
     let mut shows_scheme = false;
     if cx.logs {
-        response.terms.client = desk.servings.client(client(), head);
+        response.terms.client = desk.servings.client(origin.known_client(), head);
         if response.terms.recording.as_ref().is_some_and(|recording| recording.shows_more) {
-            let is_trusted = desk.servings.trusts(client());
-            cx.asked = (ticket, is_trusted);
+            let is_trusted = desk.servings.trusts(origin.known_client());
+            response.terms.named = Some((ticket, is_trusted));
             shows_scheme = true;
             // An id is of use to the operator only if a log has it.
             if response.shows_id {
@@ -60,7 +65,8 @@ pub(super) fn respond<S: Session, H: Handler>(
         }
     }
     if cx.counts || shows_scheme || response.hsts.is_some() {
-        response.terms.scheme = desk.servings.scheme(origin.scheme(), client(), head);
+        let client = origin.known_client();
+        response.terms.scheme = desk.servings.scheme(origin.scheme(), client, head);
     }
     session.respond(work, cx, request, head, &mut response)
 }
@@ -76,8 +82,7 @@ fn note_error<H: Handler>(
     origin: &Origin,
 ) {
     let id = || {
-        let client = origin.client().map(|client| client.address);
-        let is_trusted = shell.desk.servings.trusts(client);
+        let is_trusted = shell.desk.servings.trusts(origin.known_client());
         RequestId::of(head, is_trusted, shell.cx.id_seed, ticket)
     };
     handler.note_error(&shell.cx, head, response, id);

@@ -63,7 +63,7 @@ impl Http1 {
             work.has_preface = true;
             return true;
         }
-        cx.other_protocol = Some((protocol, work.client.flatten()));
+        cx.other_protocol = Some((protocol, work.client.ip()));
         let Some(alert) = protocol.alert() else { return false };
         self.take_no_more();
         work.stream.push(Piece::Bytes(alert.to_vec()));

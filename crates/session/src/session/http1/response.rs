@@ -6,14 +6,14 @@ use outq::Payload as _;
 use sendfile::{Failure, Piece};
 
 use super::body::{Form, Producing, Sending};
-use super::work::{PRODUCED_BYTES_MAX, Work};
+use super::work::Work;
 use crate::context::Context;
-use crate::fields::has_hsts;
-use crate::forwarded::Scheme;
 use crate::handler::{Part, Produced, Response};
 use crate::record::Record;
+use crate::session::PRODUCED_BYTES_MAX;
 use crate::session::ends::End;
 use crate::session::framing::{BodyFraming, Sink};
+use crate::session::opening::{self, Opening};
 
 impl Work {
     /// Puts a response into the stream. Returns whether the response ends the connection.
@@ -25,12 +25,8 @@ impl Work {
         response: &mut Response<'_>,
         mut last: bool,
     ) -> bool {
-        cx.stats.responses.add(1);
         self.ends_with_connection = false;
-        if response.terms.server_timing {
-            self.facts.times.add_timing(cx, response);
-        }
-        let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };
+        let hsts = opening::begin(cx, &self.facts.times, response);
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
         if let Some(finished) = response.finished()
@@ -55,34 +51,20 @@ impl Work {
             }
             return false;
         }
-        let status = response.made().head.status;
-        let mut record = self.facts.times.begin_record(cx, head, status, &response.terms);
-        if let Some(record) = &mut record {
-            record.reason = response.reason.cloned();
-            record.upstream = response.upstream.cloned();
-        }
-        let made = response.made();
-        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
+        let Opening { fields, hsts, body, length, record } =
+            opening::open(cx, &self.facts.times, head, response, hsts);
         if body.further_parts() > 0 {
             self.begins_parts(cx.turn, body.further_parts());
         }
         let is_tunnel = self.switch(fields.status);
-        let framing = match fields.content_length {
+        let framing = match length {
             _ if is_tunnel => BodyFraming::Unframed,
             Some(length) => BodyFraming::Length(length),
-            None if body.is_empty() => {
-                if !fields.status.is_bodiless() {
-                    fields.content_length = Some(0);
-                }
-                BodyFraming::Length(0)
-            }
             None if is_http10 => BodyFraming::Unframed,
             None => BodyFraming::Chunked,
         };
         self.ends_with_connection = framing == BodyFraming::Unframed && !is_tunnel;
         last |= framing == BodyFraming::Unframed;
-        // `Last-Modified` is not later than the date of the message (RFC 9110 §8.8.2.1).
-        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
         let wire = Wire {
             connection: match (last, is_http10) {
                 _ if is_tunnel => ConnectionOption::Upgrade,
@@ -94,7 +76,7 @@ impl Work {
         };
         let mut bytes = Vec::new();
         write::response_head(fields, &cx.date, wire, &mut bytes);
-        if let Some(hsts) = hsts.filter(|_| !has_hsts(fields)) {
+        if let Some(hsts) = hsts {
             write::add_lines(hsts, &mut bytes);
         }
         self.stream.push(Piece::Bytes(bytes));

@@ -3,6 +3,7 @@
 use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
 use core::net::IpAddr;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,13 +16,17 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::Producing;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
+use crate::client::ClientAddress;
 use crate::context::SiteRules;
 use crate::fields::HSTS;
 use crate::files::{FileSet, Whole};
 use crate::forwarded::Scheme;
-use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
+use crate::handler::{
+    Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Reception, Terms,
+};
 use crate::record::{Recording, Sketch};
 use crate::session::framing::BodyFraming;
+use crate::standing::Standing;
 use config::Tuning;
 
 use sendfile::Failure;
@@ -50,7 +55,7 @@ impl SiteRules for Recorded {
         recording()
     }
 
-    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+    fn client(&self, _own: ClientAddress, _head: &Head<'_>) -> Option<IpAddr> {
         None
     }
 }
@@ -218,8 +223,8 @@ impl Requests for DeferAll<'_> {
         self.cx
     }
 
-    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
-        None
+    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Reception {
+        Reception { consumer: None, standing: Standing::New }
     }
 
     fn handle_request<S: Defer>(
@@ -229,6 +234,7 @@ impl Requests for DeferAll<'_> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        _standing: Standing,
     ) {
         self.are_next.push(is_next);
         session.defer(work, request, head, Found::Later(None));
@@ -1514,11 +1520,12 @@ impl Requests for Rig<'_> {
         &mut self.cx
     }
 
-    fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+    fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Reception {
         let Target::Origin { path, .. } = head.target else { panic!("a path") };
         let is_held = Rc::clone(&self.is_held);
         let bytes_max = if path.ends_with(b"mt") { 4 } else { u64::MAX };
-        path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _)
+        let consumer = path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _);
+        Reception { consumer, standing: Standing::Counted }
     }
 
     fn handle_request<S: Defer>(
@@ -1528,6 +1535,7 @@ impl Requests for Rig<'_> {
         request: u32,
         head: &Head<'_>,
         is_next: bool,
+        _standing: Standing,
     ) {
         self.delivered += 1;
         assert!(!self.is_retired || self.asked.len() <= self.asked_before, "one more at most");

@@ -1,6 +1,5 @@
 //! The requests and responses of one connection, in order.
 
-use core::net::IpAddr;
 use core::time::Duration;
 
 use http::{Method, bytes};
@@ -13,6 +12,7 @@ use super::Http1;
 use super::body::{Form, Incoming, Producing};
 use super::exchange::{Exchange, Exchanges, Lookup, RequestFacts};
 use crate::budget::Budget;
+use crate::client::ClientAddress;
 use crate::context::Context;
 use crate::forwarded::Scheme;
 use crate::handler::{BODY_BYTES_END, Keep};
@@ -33,9 +33,6 @@ pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// The limit of promised bytes that have not been sent. At this limit no further response begins. Sums of positions and
 /// sizes (`SIZE_MAX` in `content`, `BODY_BYTES_END` of gateways' responses) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = BODY_BYTES_END;
-/// The limit of bytes of a producer that wait to be sent. At this limit the producer makes more bytes only when bytes
-/// have left.
-pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// If a producer has made this many bytes in one worker turn, the producer waits for the next turn.
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
 
@@ -48,8 +45,8 @@ pub struct Work {
     pub(super) listener: u32,
     /// The scheme of requests, according to the connection.
     pub(super) scheme: Scheme,
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
-    pub(super) client: Option<Option<IpAddr>>,
+    /// The address of the client.
+    pub(super) client: ClientAddress,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: Exchanges,
@@ -102,7 +99,7 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: Option<Option<IpAddr>>) {
+    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: ClientAddress) {
         (self.listener, self.scheme, self.client) = (listener, scheme, client);
     }
 

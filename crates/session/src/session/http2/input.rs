@@ -17,6 +17,7 @@ use crate::session::Requests;
 use crate::session::escaped::Escaped;
 use crate::session::refusal;
 use crate::session::times::Times;
+use crate::standing::Standing;
 
 impl Http2 {
     /// Handles the frames of the client; returns the number of bytes that were handled.
@@ -143,9 +144,12 @@ impl Http2 {
             return self.handle_connect(work, requests, request, protocol);
         }
         let (id, head) = (request.stream, &request.head);
+        let mut standing = Standing::New;
         if !request.has_ended && head.framing.has_content() {
-            let Some(consumer) = requests.consumer(id, head) else {
-                return self.skip_body(work, requests, request);
+            let reception = requests.consumer(id, head);
+            standing = reception.standing;
+            let Some(consumer) = reception.consumer else {
+                return self.skip_body(work, requests, request, standing);
             };
             let is_too_long =
                 matches!(head.framing, Framing::Length(length) if length > consumer.bytes_max());
@@ -160,7 +164,7 @@ impl Http2 {
             self.accept_body(work, requests.cx(), request, consumer);
         }
         let is_next = work.has_gateway_room();
-        requests.handle_request(self, work, id, head, is_next);
+        requests.handle_request(self, work, id, head, is_next, standing);
     }
 
     /// No consumer takes the body of this request. Asks the handler when the body has come; or immediately, if the
@@ -170,13 +174,17 @@ impl Http2 {
         work: &mut Work,
         requests: &mut impl Requests,
         request: &http2::Request<'_>,
+        standing: Standing,
     ) {
         let (id, head) = (request.stream, &request.head);
         if request.expect_continue {
-            return requests.handle_request(self, work, id, head, work.has_gateway_room());
+            let is_next = work.has_gateway_room();
+            return requests.handle_request(self, work, id, head, is_next, standing);
         }
         let (head, lookup) = (head.to_owned(), Lookup::Body(0));
-        work.lane_of_current(id).stage = Stage::Asked { head, lookup };
+        let lane = work.lane_of_current(id);
+        lane.stage = Stage::Asked { head, lookup };
+        lane.standing = standing;
         let until = requests.cx().now + SKIP;
         work.skips_until.get_or_insert(until);
         work.recount(id);
@@ -342,7 +350,7 @@ impl Http2 {
     fn handle_fault(&mut self, work: &mut Work, cx: &mut Context, fault: Fault) {
         if let Some(attack) = fault.attack {
             cx.stats.http2_attacks[attack as usize].add(1);
-            cx.http2_attack = Some((attack, work.place.client.flatten()));
+            cx.http2_attack = Some((attack, work.place.client.ip()));
         } else {
             cx.stats.http2_faults.add(1);
         }

@@ -14,6 +14,7 @@ use crate::record::Record;
 use crate::session::framing::{BodyFraming, Sink};
 use crate::session::times::Times;
 use crate::session::{BrokenEnd, Left, Unanswered};
+use crate::standing::Standing;
 
 /// While a connection has at most this many lanes, each lane may read as far ahead as its file allows (its window). If
 /// there are more lanes, they divide this window.
@@ -31,9 +32,9 @@ pub(super) struct Lane {
     /// The number of its stream, and of the request.
     pub(super) id: u32,
     pub(super) stage: Stage,
-    /// True if the handler was asked about the request. If no consumer takes the body, the handler is asked only when the
-    /// whole body has come.
-    pub(super) was_asked: bool,
+    /// The decision of the handler's conditions about the request so far. If no consumer takes the body, the handler is
+    /// asked for the answer only when the whole body has come.
+    pub(super) standing: Standing,
     pub(super) times: Times,
     /// The priority that the client wishes.
     pub(super) wish: Wish,
@@ -74,9 +75,9 @@ pub(super) enum Stage {
 pub(super) enum Lookup {
     /// The handler will deliver the answer.
     Pending(Option<Rc<dyn Search>>),
-    /// The handler was not asked. False: it is asked now, because the turn of the response has come. True: it is asked when
-    /// a gateway is free for this connection.
-    Postponed(bool),
+    /// The request is in one of the queues of the [`Work`](super::work::Work): for its turn, with an answer or to be asked
+    /// about, or for a free gateway of this connection.
+    Queued,
     /// No consumer takes the body. The handler is asked when the body has come, so a fault of the body is noticed, and a
     /// client can send a short body to its end. The number is how many bytes of the body were dropped.
     Body(u64),
@@ -276,7 +277,7 @@ impl Lane {
         Self {
             id,
             stage: Stage::Turning,
-            was_asked: false,
+            standing: Standing::New,
             times,
             wish,
             default: Priority::DEFAULT,
@@ -290,6 +291,13 @@ impl Lane {
             reading: Reading::default(),
             is_paced: false,
             tunnel: Tunnel::No,
+        }
+    }
+
+    /// Notes that the handler was asked for the answer, so the limits have counted the request.
+    pub(super) const fn note_asked(&mut self) {
+        if self.standing.is_new() {
+            self.standing = Standing::Counted;
         }
     }
 

@@ -4,21 +4,17 @@ use http2::ErrorCode;
 use http2::server::Connection;
 use outq::State;
 use ring::{Ring, Time};
-use sendfile::{Disk, Drained, Failure, Owner, Progress, Transport};
+use sendfile::{Disk, Drained, Failure, Owner, Progress, TURN_BYTES_OF_MEMORY, Transport};
 
 use super::lane::{Lane, Pause, Stage};
 use super::share::Fill;
 use super::work::{BATCH_BYTES, Work, push_ready};
 use super::{Http2, clock};
 use crate::record::Cut;
-use crate::session::Pump;
+use crate::session::{PRODUCED_BYTES_MAX, Pump};
 
-/// The bytes of a connection that leave in one worker turn: those of transports that send only from memory.
-const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
 /// The bytes of content in one frame: with its head it is one record of TLS.
 const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
-/// The most bytes that a producer makes in one call.
-const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// The least bytes that a producer is asked for, also if the client receives fewer.
 const PRODUCED_BYTES_MIN: u64 = 4 * 1024;
 
@@ -68,7 +64,8 @@ impl Pump<Http2> for Work {
         spent: u64,
     ) -> Progress {
         // A transport that sends whole segments may exceed its budget.
-        let mut budget = TURN_BYTES.saturating_sub(spent);
+        // Frames are made in memory.
+        let mut budget = TURN_BYTES_OF_MEMORY.saturating_sub(spent);
         let progress = loop {
             if transport.is_blocked() {
                 break Progress::Blocked;

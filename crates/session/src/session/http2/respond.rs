@@ -11,11 +11,10 @@ use super::websocket::Tunnel;
 use super::work::{BATCH_BYTES, INLINED_BYTES_MAX, Work};
 use super::{Http2, clock};
 use crate::context::Context;
-use crate::fields::has_hsts;
-use crate::forwarded::Scheme;
 use crate::handler::{Body, Part, Response};
 use crate::record::{Cut, Record};
 use crate::session::framing::BodyFraming;
+use crate::session::opening::{self, Opening};
 use sendfile::Takes;
 
 /// The priority of responses by their media types, about which neither client nor upstream says anything: documents,
@@ -61,20 +60,16 @@ impl Http2 {
             Some(lane) => lane.times,
             None => work.current.1,
         };
-        cx.stats.responses.add(1);
         self.write_control(work);
         work.begin_frames();
         if response.is_made_while_sent() {
             self.invite(work, id);
         }
-        if response.terms.server_timing {
-            times.add_timing(cx, response);
-        }
+        let hsts = opening::begin(cx, &times, response);
         // A body that is too long ends with its stream.
         if response.terms.is_last && response.outcome().0 != Status::ContentTooLarge {
             self.connection.end(ErrorCode::NoError, "");
         }
-        let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };
         let rate = response.terms.rate;
         if let Some(whole) = response.whole_file()
             && let Some(block) = whole.block(cx.unix, &cx.date)
@@ -108,32 +103,15 @@ impl Http2 {
             self.begin_body(work, id, body, framing, record, priority, Wish::NONE);
             return self.pace(work, cx, id, rate);
         }
-        let status = response.made().head.status;
-        let mut record = times.begin_record(cx, head, status, &response.terms);
-        if let Some(record) = &mut record {
-            record.reason = response.reason.cloned();
-            record.upstream = response.upstream.cloned();
-        }
-        let made = response.made();
-        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
-        if status == Status::SwitchingProtocols {
+        let Opening { fields, hsts, body, length, record } =
+            opening::open(cx, &times, head, response, hsts);
+        if fields.status == Status::SwitchingProtocols {
             // Only a request for a tunnel asks for that.
             self.connection.reset(id, ErrorCode::Internal);
             return self.drop_lane(work, cx.now, id, Cut::Handler);
         }
-        let framing = match fields.content_length {
-            Some(length) => BodyFraming::Length(length),
-            None if body.is_empty() => {
-                if !status.is_bodiless() {
-                    fields.content_length = Some(0);
-                }
-                BodyFraming::Length(0)
-            }
-            None => BodyFraming::Unframed,
-        };
-        // `Last-Modified` is not later than the date of the message (RFC 9110 §8.8.2.1).
-        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
-        if let Some(hsts) = hsts.filter(|_| !has_hsts(fields)) {
+        let framing = length.map_or(BodyFraming::Unframed, BodyFraming::Length);
+        if let Some(hsts) = hsts {
             hsts.fields().for_each(|(name, value)| fields.extra.push_checked(name, value));
         }
         let is_last = is_head || body.is_empty();

@@ -21,7 +21,7 @@ use super::lane::{Form, Incoming};
 use super::websocket::{ACCEPT, Key, Tunnel, UPGRADE, Upgrade, WEBSOCKET};
 use super::work::Work;
 use crate::context::Context;
-use crate::handler::Response;
+use crate::handler::{Reception, Response};
 use crate::session::{Requests, refusal};
 
 /// Tunnels of one connection. They do not count as streams that occupy gateways, because they may last for days.
@@ -67,13 +67,13 @@ impl Http2 {
         let key = Key::new([cx.next_token(), cx.next_token()]);
         let upgrade = Upgrade::of(head, key);
         let head = upgrade.head(head);
-        let consumer = requests.consumer(id, &head);
+        let Reception { consumer, standing } = requests.consumer(id, &head);
         let lane = work.lane_of_current(id);
         lane.tunnel = Tunnel::Asked(key);
         lane.incoming = consumer.map(|consumer| Incoming::new(consumer, Form::Offered));
         work.recount(id);
         let is_next = work.has_gateway_room();
-        requests.handle_request(self, work, id, &head, is_next);
+        requests.handle_request(self, work, id, &head, is_next, standing);
     }
 
     /// Begins the response to a request for a tunnel.

@@ -299,7 +299,7 @@ impl Work {
         let Stage::Asked { lookup, .. } = &mut lane.stage else { return false };
         let waits = matches!(lookup, Lookup::Body(_));
         if waits {
-            *lookup = Lookup::Postponed(false);
+            *lookup = Lookup::Queued;
             self.turns.push_back((id, false));
         }
         waits
