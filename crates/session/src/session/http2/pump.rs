@@ -8,15 +8,13 @@ use sendfile::{Disk, Drained, Failure, Owner, Progress, Transport};
 
 use super::lane::{Lane, Pause, Stage};
 use super::share::Fill;
-use super::work::{BATCH_BYTES, Work, push_ready};
+use super::work::{BATCH_BYTES, FRAME_BYTES_MAX, Work, push_ready};
 use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::Pump;
 
 /// The bytes of a connection that leave in one worker turn: those of transports that send only from memory.
 const TURN_BYTES: u64 = 256 * 1024 + 64 * 1024;
-/// The bytes of content in one frame: with its head it is one record of TLS.
-const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
 /// The most bytes that a producer makes in one call.
 const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// The least bytes that a producer is asked for, also if the client receives fewer.
