@@ -19,8 +19,9 @@ pub const NO_DATA_RECORDS_MAX: u8 = 32;
 /// The most alerts of a connection that end nothing, as in BoringSSL.
 pub const WARNINGS_MAX: u8 = 4;
 
-/// If a piece has at least this many bytes, it is sealed where it is. Smaller pieces are copied together, and up to
-/// this many bytes of a large piece after them, so that a head and the beginning of its content share a record.
+/// If a piece has at least this many bytes, it is sealed where it is. Smaller pieces are copied together, and the next
+/// large piece with them if all of it fits into their record: many peers need two system calls for each record. Of a
+/// longer piece up to this many bytes are copied, so that a head and the beginning of its content share a record.
 const COPIED_BYTES_MAX: usize = 4096;
 
 /// The type of the message KeyUpdate, and its length (RFC 8446 §4.6.3).
@@ -405,9 +406,10 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Pieces<'a, I> {
         let mut copied = 0;
         while copied < out.len() {
             let rest = self.rest();
-            let is_large = rest.len() >= COPIED_BYTES_MAX;
-            let worth = if is_large { COPIED_BYTES_MAX.saturating_sub(copied) } else { rest.len() };
-            let taken = self.advance(worth.min(out.len() - copied));
+            let room = out.len() - copied;
+            let is_long = rest.len() >= COPIED_BYTES_MAX && rest.len() > room;
+            let worth = if is_long { COPIED_BYTES_MAX.saturating_sub(copied) } else { rest.len() };
+            let taken = self.advance(worth.min(room));
             if taken.is_empty() {
                 break;
             }

@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
@@ -195,6 +195,35 @@ fn a_cold_stream_does_not_hold_up_hot_ones() {
 fn widen(client: &mut Client) {
     let window = (1_u32 << 30).to_be_bytes();
     client.0.frame(kind::WINDOW_UPDATE, 0, 0, &window).expect("a peer takes everything");
+}
+
+/// A frame and its head are one record of TLS, and each record costs a client system calls.
+#[test]
+fn the_frames_of_resident_files_are_whole() {
+    for_seeds(5, |seed| {
+        const LEN: usize = 3_000_000;
+        const FRAME: usize = 16 * 1024 - 9;
+        let (world, _) = make(Config::new(seed));
+        world.write_file("big", &content(seed, LEN));
+        let mut worker = serve(&world, Tuning::default());
+        let mut client = Client::with(&world, &[(4, 1 << 30)]);
+        widen(&mut client);
+        let streams: Vec<_> = (0..4).map(|_| client.get("big")).collect();
+        let mut frames = BTreeMap::<_, Vec<_>>::new();
+        assert!(run_until(&mut worker, || {
+            while let Ok(frame) = client.0.take_frame() {
+                if frame.kind == kind::DATA {
+                    frames.entry(frame.stream).or_default().push(frame.payload.len());
+                }
+            }
+            streams.iter().all(|stream| client.0.so_far(*stream).is_over())
+        }));
+        for stream in streams {
+            let short = frames[&stream].iter().filter(|len| **len != FRAME).count();
+            assert!(short <= 1, "{short} short frames of {}", frames[&stream].len());
+            assert_whole(&mut client, stream, &content(seed, LEN));
+        }
+    });
 }
 
 /// Pages of files go while they are sent. Then a stream has read what is after the next byte, and not that byte itself.

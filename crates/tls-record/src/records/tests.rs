@@ -109,7 +109,7 @@ fn rfc8448_3_keys() {
 }
 
 #[test]
-fn a_large_piece_is_not_copied_and_small_ones_share_a_record() {
+fn a_long_piece_is_not_copied_and_others_share_a_record() {
     for suite in suites() {
         let mut from = records(suite);
         let overhead = from.write.overhead() - HEAD_BYTES;
@@ -127,8 +127,11 @@ fn a_large_piece_is_not_copied_and_small_ones_share_a_record() {
             (&[65536], &[16384, 16384, 16384, 16384]),
             (&[5000, 300, 0, 20], &[5000, 320]),
             (&[4095, 4095, 4095, 4095, 4095], &[16384, 4091]),
-            (&[4000, 4095, 4096], &[8095, 4096]),
+            (&[4000, 4095, 4096], &[12191]),
             (&[16385], &[16384, 1]),
+            // Frames of HTTP/2: a head and its content.
+            (&[9, 16375, 9, 16375], &[16384, 16384]),
+            (&[9, 16376], &[4096, 12289]),
         ] {
             assert_eq!(plain_lengths(pieces), expected, "{suite:?} {pieces:?}");
         }

@@ -8,13 +8,11 @@ use sendfile::{Disk, Drained, Failure, Owner, Progress, TURN_BYTES_OF_MEMORY, Tr
 
 use super::lane::{Lane, Pause, Stage};
 use super::share::Fill;
-use super::work::{BATCH_BYTES, Work, push_ready};
+use super::work::{BATCH_BYTES, FRAME_BYTES_MAX, Work, push_ready};
 use super::{Http2, clock};
 use crate::record::Cut;
 use crate::session::{PRODUCED_BYTES_MAX, Pump};
 
-/// The bytes of content in one frame: with its head it is one record of TLS.
-const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
 /// The least bytes that a producer is asked for, also if the client receives fewer.
 const PRODUCED_BYTES_MIN: u64 = 4 * 1024;
 

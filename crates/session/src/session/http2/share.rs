@@ -7,7 +7,7 @@ use sendfile::{Allowance, Disk, Owner};
 
 use super::lane::{Lane, Pause};
 use super::room::{COPIED_BYTES_MAX, READ_BYTES_MAX, Reading, room_of_device};
-use super::work::{HELD_BYTES_MAX, Work};
+use super::work::{BATCH_BYTES, FRAME_BYTES_MAX, HELD_BYTES_MAX, Work};
 
 /// The use of the bytes of files that a lane needs.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +92,11 @@ impl Work {
         waits
     }
 
-    /// The resident bytes that a lane may copy in its turn, if its next frame has `frame` bytes.
+    /// The resident bytes that a lane may copy in its turn, if its next frame has `frame` bytes: whole frames, because the
+    /// rest of a copy would be a short frame.
     fn copies(&self, frame: u64) -> u64 {
-        let left = COPIED_BYTES_MAX.saturating_sub(self.counted.files.copied);
-        left.max(frame)
+        let left = COPIED_BYTES_MAX.saturating_sub(self.counted.files.copied).min(BATCH_BYTES);
+        (left - left % FRAME_BYTES_MAX).max(frame)
     }
 
     /// The bytes that a lane may read now, and where they count. The windows of the client let it get `window` bytes.

@@ -20,6 +20,8 @@ use crate::session::{Broken, Outgoing};
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
 /// Bytes of frames that are made before the transport is asked to send them.
 pub(super) const BATCH_BYTES: u64 = 64 * 1024;
+/// The bytes of content in one frame: with its head it is one record of TLS.
+pub(super) const FRAME_BYTES_MAX: u64 = 16 * 1024 - http2::frame::HEAD_LEN as u64;
 /// Bytes of frames that the transport has not taken. At this limit no more requests are read. Heads of responses and
 /// small responses are put into frames immediately.
 pub(super) const UNSENT_MAX: u64 = 2 * BATCH_BYTES;
