@@ -88,7 +88,7 @@ impl Logs {
             waiting: BinaryHeap::new(),
             dropped: 0,
             complaints: Vec::new(),
-            clock: Clock::at(0),
+            clock: Clock::default(),
             line: Vec::new(),
             seed: Seed::default(),
             process: std::process::id(),
