@@ -141,8 +141,11 @@ impl Desk {
         origin: &Origin,
         cut: Option<Cut>,
     ) {
-        // Not when the turn began, because the requests before it may have taken long.
-        let now = ring.now();
+        let Recording { label, shows_more, .. } = *record.recording;
+        // The usual formats have no durations. A duration does not end when the turn began, because the requests before
+        // it may have taken long.
+        let has_duration = label.is_some() || shows_more;
+        let now = if has_duration { ring.now() } else { ring.woke_at() };
         if let Some(observation) = record.observation(bytes, now) {
             self.meters.observe(&observation);
         }

@@ -88,7 +88,7 @@ impl Logs {
             waiting: BinaryHeap::new(),
             dropped: 0,
             complaints: Vec::new(),
-            clock: Clock::at(0),
+            clock: Clock::default(),
             line: Vec::new(),
             seed: Seed::default(),
             process: std::process::id(),
@@ -170,7 +170,10 @@ impl Logs {
             Line { record, is_plain, peer, client, handshake, bytes, duration, cut, seed, process };
         line.write_for(&open.log, &mut self.clock, &mut self.line);
         open.outlet.add(ring, &self.line, now);
-        self.look_after(*id.0, now);
+        // A log that waits is looked after soon.
+        if !open.is_waiting {
+            self.look_after(*id.0, now);
+        }
     }
 
     /// Handles the completion of a write to a log.

@@ -36,16 +36,19 @@ pub(super) struct Line<'a> {
     pub(super) process: u32,
 }
 
+/// The last second that lines have had, in each form that they have used.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    rfc3339: SecondText<{ date::RFC3339_LEN }>,
+    common: SecondText<COMMON_LEN>,
+    syslog: SecondText<SYSLOG_LEN>,
+}
+
 /// The text of a second, which most lines share with earlier lines.
 #[derive(Debug)]
-pub(super) struct Clock {
+struct SecondText<const N: usize> {
     second: i64,
-    /// `1994-11-06T08:49:37`
-    rfc3339: [u8; date::RFC3339_LEN],
-    /// `06/Nov/1994:08:49:37 +0000`
-    common: [u8; COMMON_LEN],
-    /// `Nov  6 08:49:37`
-    syslog: [u8; SYSLOG_LEN],
+    text: [u8; N],
 }
 
 const COMMON_LEN: usize = 26;
@@ -68,10 +71,9 @@ impl Line<'_> {
     pub(super) fn write_for(&self, log: &Log, clock: &mut Clock, out: &mut Vec<u8>) {
         match &log.target {
             LogTarget::Syslog(_) => {
-                self.turn(clock);
                 // The facility `daemon` and the severity `info`.
                 out.extend_from_slice(b"<30>");
-                out.extend_from_slice(&clock.syslog);
+                out.extend_from_slice(clock.syslog(self.record.unix_ms));
                 let _ = write!(out, " {}[{}]: ", config::NAME, self.process);
                 self.write(&log.format, clock, out);
                 out.pop();
@@ -95,17 +97,8 @@ impl Line<'_> {
         }
     }
 
-    /// Sets the clock to the time of the request.
-    fn turn(&self, clock: &mut Clock) {
-        let second = self.record.unix_ms.div_euclid(1000);
-        if clock.second != second {
-            *clock = Clock::at(second);
-        }
-    }
-
     /// Writes the line, with its end.
     pub(super) fn write(&self, format: &LogFormat, clock: &mut Clock, out: &mut Vec<u8>) {
-        self.turn(clock);
         match format {
             LogFormat::Common | LogFormat::Combined => {
                 self.write_common(*format == LogFormat::Combined, clock, out);
@@ -116,11 +109,11 @@ impl Line<'_> {
         out.push(b'\n');
     }
 
-    fn write_common(&self, combined: bool, clock: &Clock, out: &mut Vec<u8>) {
+    fn write_common(&self, combined: bool, clock: &mut Clock, out: &mut Vec<u8>) {
         let Self { record, client, bytes, .. } = *self;
         out.extend_from_slice(client.as_bytes());
         out.extend_from_slice(b" - - [");
-        out.extend_from_slice(&clock.common);
+        out.extend_from_slice(clock.common(record.unix_ms));
         out.extend_from_slice(b"] \"");
         self.push_text(record.text.request(), out);
         out.extend_from_slice(b"\" ");
@@ -136,10 +129,10 @@ impl Line<'_> {
         }
     }
 
-    fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
+    fn write_json(&self, clock: &mut Clock, out: &mut Vec<u8>) {
         let Self { record, peer, client, handshake, bytes, duration, cut, .. } = *self;
         let text = &record.text;
-        begin_json(record.unix_ms, &clock.rfc3339, out);
+        begin_json(record.unix_ms, clock.rfc3339(record.unix_ms), out);
         out.extend_from_slice(b"\",\"kind\":\"request\",\"site\":\"");
         push_json(record.recording.site.as_bytes(), out);
         for (name, value) in [
@@ -258,7 +251,7 @@ impl Line<'_> {
     }
 
     /// Writes a line in a format of one's own. No value can end the line or a quoted part of it.
-    fn write_own(&self, own: &OwnFormat, clock: &Clock, out: &mut Vec<u8>) {
+    fn write_own(&self, own: &OwnFormat, clock: &mut Clock, out: &mut Vec<u8>) {
         for piece in own.pieces() {
             match piece {
                 Piece::Text(text) => push_separator(text.as_bytes(), out),
@@ -277,7 +270,7 @@ impl Line<'_> {
     // Inlined: a call for each variable of a line would cost a tenth of the line. The rest is not, because each line would
     // load what any variable may need.
     #[inline(always)]
-    fn push_variable(&self, variable: Variable, clock: &Clock, out: &mut Vec<u8>) {
+    fn push_variable(&self, variable: Variable, clock: &mut Clock, out: &mut Vec<u8>) {
         let record = self.record;
         match variable {
             Variable::Bytes => push_number(self.bytes, 1, out),
@@ -287,7 +280,7 @@ impl Line<'_> {
             Variable::Request => self.push_text(record.text.request(), out),
             Variable::RequestId => self.push_id(out),
             Variable::Status => push_number(u64::from(record.status.code()), 1, out),
-            Variable::Time => push_time(record.unix_ms, &clock.rfc3339, out),
+            Variable::Time => push_time(record.unix_ms, clock.rfc3339(record.unix_ms), out),
             Variable::UserAgent => self.push_text(record.text.user_agent(), out),
             rare => self.push_rare(rare, out),
         }
@@ -354,23 +347,54 @@ impl Line<'_> {
     }
 }
 
+/// The texts of the second of a time in milliseconds since 1970.
 impl Clock {
-    /// The text of a second since 1970.
-    pub(super) fn at(second: i64) -> Self {
-        let date = date::format(second);
-        let mut common = *b"00/Jan/0000:00:00:00 +0000";
-        // `Sun, 06 Nov 1994 08:49:37 GMT`
-        for (to, from) in [(0..2, 5..7), (3..6, 8..11), (7..11, 12..16), (12..20, 17..25)] {
-            common[to].copy_from_slice(&date[from]);
+    /// `1994-11-06T08:49:37`
+    fn rfc3339(&mut self, unix_ms: i64) -> &[u8; date::RFC3339_LEN] {
+        self.rfc3339.at(unix_ms, date::rfc3339)
+    }
+
+    /// `06/Nov/1994:08:49:37 +0000`
+    fn common(&mut self, unix_ms: i64) -> &[u8; COMMON_LEN] {
+        self.common.at(unix_ms, |second| {
+            let (date, mut text) = (date::format(second), *b"00/Jan/0000:00:00:00 +0000");
+            // `Sun, 06 Nov 1994 08:49:37 GMT`
+            for (to, from) in [(0..2, 5..7), (3..6, 8..11), (7..11, 12..16), (12..20, 17..25)] {
+                text[to].copy_from_slice(&date[from]);
+            }
+            text
+        })
+    }
+
+    /// `Nov  6 08:49:37`
+    fn syslog(&mut self, unix_ms: i64) -> &[u8; SYSLOG_LEN] {
+        self.syslog.at(unix_ms, |second| {
+            let (date, mut text) = (date::format(second), *b"Jan  0 00:00:00");
+            for (to, from) in [(0..3, 8..11), (4..6, 5..7), (7..15, 17..25)] {
+                text[to].copy_from_slice(&date[from]);
+            }
+            if text[4] == b'0' {
+                text[4] = b' ';
+            }
+            text
+        })
+    }
+}
+
+impl<const N: usize> SecondText<N> {
+    fn at(&mut self, unix_ms: i64, make: impl FnOnce(i64) -> [u8; N]) -> &[u8; N] {
+        let second = unix_ms.div_euclid(1000);
+        if self.second != second {
+            *self = Self { second, text: make(second) };
         }
-        let mut syslog = *b"Jan  0 00:00:00";
-        for (to, from) in [(0..3, 8..11), (4..6, 5..7), (7..15, 17..25)] {
-            syslog[to].copy_from_slice(&date[from]);
-        }
-        if syslog[4] == b'0' {
-            syslog[4] = b' ';
-        }
-        Self { second, rfc3339: date::rfc3339(second), common, syslog }
+        &self.text
+    }
+}
+
+impl<const N: usize> Default for SecondText<N> {
+    fn default() -> Self {
+        // No line has this second.
+        Self { second: i64::MIN, text: [0; N] }
     }
 }
 
@@ -497,7 +521,7 @@ mod tests {
     fn line_of(format: LogFormat, handshake: Option<&dyn Handshake>, cut: Option<Cut>) -> String {
         let record = record();
         let duration = Duration::from_millis(1_002_003);
-        let (mut clock, mut out) = (Clock::at(0), Vec::new());
+        let (mut clock, mut out) = (Clock::default(), Vec::new());
         let (peer, client) = ("::1", "192.0.2.1");
         let seed = Seed::default();
         let line = Line {
@@ -624,7 +648,7 @@ mod tests {
 
     #[test]
     fn times_have_the_form_of_the_common_log_format() {
-        assert_eq!(Clock::at(784_111_777).common, *b"06/Nov/1994:08:49:37 +0000");
-        assert_eq!(Clock::at(784_111_777).syslog, *b"Nov  6 08:49:37");
+        assert_eq!(Clock::default().common(UNIX_MS), b"06/Nov/1994:08:49:37 +0000");
+        assert_eq!(Clock::default().syslog(UNIX_MS), b"Nov  6 08:49:37");
     }
 }

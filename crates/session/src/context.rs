@@ -215,9 +215,8 @@ impl Context {
 
     /// The time in milliseconds since 1970 at which the clock showed an earlier time.
     pub fn unix_ms(&self, at: Time) -> i64 {
-        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or_default();
-        let of_second = SECOND.saturating_sub(self.second_ends.since(self.now));
-        self.unix * 1000 + millis(of_second) - millis(self.now.since(at))
+        let left_nanos = self.second_ends.as_nanos().saturating_sub(at.as_nanos());
+        (self.unix + 1) * 1000 - left_nanos.div_ceil(1_000_000).cast_signed()
     }
 
     /// Returns a number that a client cannot predict from earlier ones: a keyed hash of a counter.

@@ -89,7 +89,8 @@ const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
 /// The exchanges of a worker with upstreams.
 #[derive(Debug)]
 pub struct Proxy {
-    exchanges: Slab<Exchange>,
+    /// They are boxed, because they are large and would be copied several times.
+    exchanges: Slab<Box<Exchange>>,
     wheel: Wheel,
     links: Links,
     checks: Checks,
@@ -261,7 +262,7 @@ impl Proxy {
             Exchange::new(request, &shell.cx.budget.shared, upstream, affinity, input, wire);
         interest.set_memory((waiter.memory + exchange.memory()) as u64);
         interest.reserve(EARLY_BYTES_MAX);
-        let key = self.exchanges.insert(exchange);
+        let key = self.exchanges.insert(Box::new(exchange));
         interest.pass_to(key, &self.news);
         self.look_soon(shell, key);
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &interest));
@@ -356,7 +357,7 @@ impl Proxy {
             }
         };
         self.handle_event(shell, key, event);
-        if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
+        if self.exchanges.get(key).is_some_and(|exchange| exchange.has_more_to_come()) {
             // Each exchange may soon receive a piece, so the next wait collects several completions.
             shell.ring.gather(self.exchanges.len());
         }

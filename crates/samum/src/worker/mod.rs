@@ -101,6 +101,8 @@ pub struct Worker<S: Session = Http, N: Network = Listeners, H: Handler = Router
     again: VecDeque<u64>,
     /// True if the handler may have more for connections.
     has_news: bool,
+    /// True if the last worker turn may have changed numbers: it was for more than the log.
+    has_acted: bool,
     /// `Some` once [`shut_down`](Self::shut_down) was called.
     shutdown: Option<Shutdown>,
     completions: Vec<Completion>,
@@ -302,6 +304,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             trim: Trim::default(),
             again: VecDeque::new(),
             has_news: false,
+            has_acted: true,
             shutdown: None,
             completions: Vec::new(),
             expired: VecDeque::new(),
@@ -378,7 +381,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             || self.network.wants_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
-        if self.shell.cx.counts {
+        if self.shell.cx.counts && self.has_acted {
             self.network.count(&self.shell.cx.stats);
             let Shell { ring, cx, desk, .. } = &mut self.shell;
             desk.end_turn(ring, cx, &self.disk, self.connections.len());
@@ -386,6 +389,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.shell.ring.wait_since(self.shell.cx.now, until, &mut self.completions)?;
         self.shell.tick();
         let is_quiet = self.completions.is_empty();
+        if self.shell.cx.counts {
+            self.has_acted = is_busy || !self.completions.iter().all(is_of_log);
+        }
         let queued = self.again.len();
         self.handle_completions();
         while let Some(event) = self.network.next_of_turn(&mut self.shell.ring) {
@@ -404,6 +410,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             | self.expire()
             | self.end_connections(is_quiet);
         if acted {
+            self.has_acted = true;
             self.deliver_answers();
         }
         self.serve_crowd();
@@ -701,6 +708,11 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     pub fn sockets(&self) -> io::Result<Vec<(u32, OwnedFd)>> {
         self.network.sockets()
     }
+}
+
+/// Returns true if a line was written to a log.
+const fn is_of_log(completion: &Completion) -> bool {
+    matches!(completion.token & kind::MASK, kind::ACCESS | kind::NOTE)
 }
 
 impl<S: Session, N: Network, H: Handler> core::fmt::Debug for Worker<S, N, H> {

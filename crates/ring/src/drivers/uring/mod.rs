@@ -76,7 +76,7 @@ pub(crate) struct Uring {
     gathers: usize,
     /// Receives that ended because the buffers ran out, or with bytes of a server. They are armed again at the next
     /// turn, when the caller has given buffers back, unless it has cancelled them.
-    starved: Vec<Key>,
+    starved: VecDeque<Key>,
     /// Accepts for which connections may wait.
     accepting: Vec<Key>,
     /// Operations that the kernel did not find when they were cancelled.
@@ -131,7 +131,7 @@ impl Uring {
             wide,
             fixed: Fixed::default(),
             gathers: 1,
-            starved: Vec::new(),
+            starved: VecDeque::new(),
             accepting: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -292,20 +292,21 @@ impl Uring {
     /// buffer that has not been looked at yet may already complete the response.
     fn arm_starved(&mut self, common: &mut Common) {
         let (may_accepted, may_connected) = (self.recv.has_free(), self.wide.is_all_free());
-        for key in core::mem::take(&mut self.starved) {
+        for _ in 0..self.starved.len() {
+            let Some(key) = self.starved.pop_front() else { return };
             let socket = common.table.get(key).and_then(Slot::socket);
             let is_connected = socket.is_some_and(|(_, fd)| fd.is_connected());
             if if is_connected { may_connected } else { may_accepted } {
                 self.begin(common, key);
             } else {
-                self.starved.push(key);
+                self.starved.push_back(key);
             }
         }
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
-            self.starved.swap_remove(at);
+            self.starved.swap_remove_back(at);
             common.end_cancelled(key);
         } else if common.helpers.cancel(key) {
             common.end_cancelled(key);

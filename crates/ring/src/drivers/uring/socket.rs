@@ -194,12 +194,12 @@ impl Uring {
                 match (more, cancelled) {
                     (true, _) => {}
                     // The received bytes may be enough: their receiver says so before the next turn.
-                    (false, false) if is_connected => self.starved.push(key),
+                    (false, false) if is_connected => self.starved.push_back(key),
                     (false, _) => self.again(common, key, cancelled),
                 }
             }
             (Wait::Recv, Err(error)) => match error.raw_os_error() {
-                Some(libc::ENOBUFS) if !cancelled => self.starved.push(key),
+                Some(libc::ENOBUFS) if !cancelled => self.starved.push_back(key),
                 // ECANCELED: to go on one by one.
                 Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
                 Some(libc::ENOBUFS) => common.end_cancelled(key),
