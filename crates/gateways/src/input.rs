@@ -304,7 +304,7 @@ impl Input {
 
     fn touch(&self) {
         if let Some(key) = self.key {
-            self.news.borrow_mut().touched.push(key);
+            self.news.borrow_mut().touch(key);
         }
     }
 }
@@ -389,6 +389,9 @@ mod tests {
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
         assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
+        // Pieces of a byte are no more news than one piece.
+        (0..1000).for_each(|_| consumer.push(&[1]));
+        assert_eq!((consumer.weight(), news.borrow().touched.len()), (2000, 1));
         input.borrow_mut().drop_rest();
         assert_eq!((consumer.room(), consumer.weight()), (STREAMED_BYTES_MAX as u64, 0));
         consumer.push(&[1; 1000]);

@@ -18,6 +18,14 @@ pub struct News {
 }
 
 impl News {
+    /// Adds a request that may go on. A body may come in thousands of pieces of a byte each: the gateway looks at its
+    /// request once for all of them.
+    pub fn touch(&mut self, key: Key) {
+        if self.touched.last() != Some(&key) {
+            self.touched.push(key);
+        }
+    }
+
     /// Returns whether there are none.
     pub(crate) const fn is_empty(&self) -> bool {
         self.touched.is_empty() && self.left.is_empty()
@@ -75,7 +83,7 @@ impl Interest {
 
     /// Tells the gateway to look at the request for which the client waits.
     pub(super) fn touch(&self) {
-        self.news.borrow().borrow_mut().touched.push(self.key.get());
+        self.news.borrow().borrow_mut().touch(self.key.get());
     }
 
     /// Makes the client wait for another answer, whose gateway has this news.

@@ -11,7 +11,7 @@ use http::{Reject, Status};
 use crate::limits::{Limits, within};
 use crate::line::{self, Line};
 
-/// A chunk-size of `u64`, in hexadecimal digits; leading zeros count.
+/// A chunk-size of `u64`, in hexadecimal digits; leading zeros do not count.
 const SIZE_DIGITS_MAX: usize = 16;
 
 /// `chunk-size [ chunk-ext ] CRLF`: the size, and the length of the line. `None` if more bytes are
@@ -25,7 +25,8 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
 #[inline(always)]
 fn size_line_view(view: &[u8]) -> Result<Option<(u64, usize)>, Reject> {
     let digits_end = bytes::skip(view, 0, HEX);
-    if digits_end > SIZE_DIGITS_MAX {
+    let excess = digits_end.saturating_sub(SIZE_DIGITS_MAX);
+    if view[..excess].iter().any(|&digit| digit != b'0') {
         return Err(Reject::bad("a chunk-size with too many digits"));
     }
     let size = view[..digits_end]
@@ -51,15 +52,17 @@ fn size_line_view(view: &[u8]) -> Result<Option<(u64, usize)>, Reject> {
 }
 
 /// The position of the CR that ends the extensions beginning at `at`. They are not interpreted (RFC
-/// 9112 §7.1.1). But whitespace is accepted only before a `;`, as in the grammar, because other
-/// readers stop there.
+/// 9112 §7.1.1). Whitespace without an extension after it has no meaning: some senders fill up their sizes
+/// with it, and nginx, Apache httpd and Caddy accept it, too. Other text after whitespace is refused, because
+/// other readers stop there.
 fn extensions_end(view: &[u8], mut at: usize) -> Result<Option<usize>, Reject> {
     while let Some(b' ' | b'\t') = view.get(at) {
         at += 1;
     }
     match view.get(at) {
         Some(b';') => {}
-        Some(_) => return Err(Reject::bad("whitespace after a chunk-size")),
+        Some(b'\r') => return Ok(Some(at)),
+        Some(_) => return Err(Reject::bad("whitespace within a chunk-size")),
         None => return Ok(None),
     }
     let end = bytes::skip_value(view, at);
@@ -101,6 +104,11 @@ mod tests {
         assert_eq!(size("1aF\r\nrest"), Ok(Some((0x1af, 5))));
         assert_eq!(size("ffffffffffffffff\r\n"), Ok(Some((u64::MAX, 18))));
         assert_eq!(size("000000000000000a\r\n"), Ok(Some((10, 18))));
+        for line in ["00000000000000000000\r\n", "00000000000000000000a\r\n", "a \r\n", "a\t  \r\n"]
+        {
+            let number = if line.contains('a') { 10 } else { 0 };
+            assert_eq!(size(line), Ok(Some((number, line.len()))), "{line:?}");
+        }
     }
 
     #[test]
@@ -131,13 +139,15 @@ mod tests {
             "0x5\r\n",
             "5\n",
             "5\rx",
-            "5 \r\n",
             "5 5\r\n",
+            "5 x;a\r\n",
+            "5 \n",
+            "5 \rx",
             "5,5\r\n",
             "5;a\n",
             "5;\0\r\n",
             "5;a\rb\r\n",
-            "00000000000000005",
+            "00000000000000010000000000000000\r\n",
             "10000000000000000\r\n",
             "G",
         ] {

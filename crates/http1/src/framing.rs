@@ -68,7 +68,8 @@ impl Announced {
     /// Reads the lines of `Content-Length` and of `Transfer-Encoding`.
     ///
     /// A length may come several times if it is the same (RFC 9112 §6.3 item 5). A field without a value has no
-    /// meaning, and `identity` is no coding (RFC 2616 §3.6).
+    /// meaning, and `identity` is no coding (RFC 2616 §3.6). A line of `Transfer-Encoding` that repeats the first line
+    /// says nothing more: no body is in chunks twice (RFC 9112 §6.1), and some applications copy the field.
     pub(crate) fn of<'a>(
         version: Version,
         lengths: impl Iterator<Item = &'a [u8]> + Clone,
@@ -92,11 +93,12 @@ impl Announced {
                 }
             }
         }
-        if codings.clone().next().is_none() {
-            return Ok(announced);
-        }
+        let Some(first) = codings.clone().next() else { return Ok(announced) };
         let is_coding = |coding: &&[u8]| !coding.eq_ignore_ascii_case(b"identity");
-        let named = codings.clone().flat_map(bytes::list);
+        let is_new = |line: &&[u8]| !line.eq_ignore_ascii_case(first);
+        announced.is_odd |= codings.clone().nth(1).is_some();
+        let codings = codings.clone().take(1).chain(codings.skip(1).filter(is_new));
+        let named = codings.flat_map(bytes::list);
         let real = named.clone().filter(is_coding);
         announced.is_odd |= named.count() != 1 || real.clone().next().is_none();
         if real.clone().next().is_some() {

@@ -12,7 +12,6 @@
 //! | continues the line before (obs-fold) | the line break is a space |
 //! | control characters in a value | each is a space |
 //! | no field: no colon, or a name that is no token | it is left out |
-//! | spaces after a chunk-size | they are left out |
 //!
 //! Lines that two readers may understand differently are refused: a CR without LF, NUL, and a line of spaces. A line
 //! that is, or looks like, a field of the framing is refused if more than its end is wrong, unless the response ends with
@@ -111,8 +110,8 @@ pub(crate) fn add<'a>(
     Ok(())
 }
 
-/// Reads a chunk-size that is followed by spaces, or by LF without CR, or that has many leading zeros: the size, and the
-/// length of the line. `None` if more bytes are needed.
+/// Reads a line with a chunk-size that ends in LF without CR: the size, and the length of the line. `None` if more bytes
+/// are needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, usize)>, Reject> {
@@ -122,15 +121,9 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
         let Some((line, next)) = whole_line(view, 0)? else { return Ok(None) };
         let digits_end = bytes::skip(line, 0, HEX);
         let zeros = line[..digits_end].iter().take_while(|byte| **byte == b'0').count();
-        let extension = bytes::trim(&line[digits_end..]);
         // The end of an extension with LF in it is disputed.
-        let ends_with_cr = next - line.len() == 2;
-        let is_plain = bytes::skip_value(extension, 0) == extension.len();
-        let is_extension = extension.starts_with(b";") && is_plain && ends_with_cr;
-        if digits_end == 0
-            || digits_end - zeros > DIGITS_MAX
-            || !(extension.is_empty() || is_extension)
-        {
+        let is_bare = bytes::trim(&line[digits_end..]).is_empty();
+        if digits_end == 0 || digits_end - zeros > DIGITS_MAX || !is_bare {
             return Err(Reject::bad("a malformed chunk-size"));
         }
         let digits = line[zeros..digits_end].iter().filter_map(|&byte| bytes::hex_digit(byte));

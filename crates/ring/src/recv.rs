@@ -33,6 +33,9 @@ const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_tw
 /// The kernel reports a length in 16 bits.
 const _: () = assert!(SMALL.size <= WIDE.size && WIDE.size <= u16::MAX as usize);
 
+/// The maximum of [`RecvPool::round`]. The bytes of another client wait behind at most as many buffers.
+const ROUND_MAX: usize = 64;
+
 /// The buffers, and whether the kernel or this process hands them out.
 pub(crate) struct RecvPool {
     shape: Shape,
@@ -170,6 +173,13 @@ impl RecvPool {
     /// Returns whether no caller has a buffer that was received into.
     pub(crate) fn is_all_free(&self) -> bool {
         self.lent.get() == 0
+    }
+
+    /// The number of accepted sockets that had to wait for buffers, or have more bytes than one buffer holds, and that may
+    /// receive now. While the caller has not looked at all received bytes, it is one. Otherwise clients that send without
+    /// end would fill all buffers again and again, and the bytes of other clients would wait behind these for seconds.
+    pub(crate) fn round(&self) -> usize {
+        if self.is_all_free() { ROUND_MAX } else { usize::from(self.has_free()) }
     }
 
     /// Makes a buffer available that nothing refers to.

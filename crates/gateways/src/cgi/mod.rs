@@ -224,7 +224,7 @@ impl Programs {
         };
         if is_collected {
             // The end of the body may have come already, while an authorizer decided.
-            self.news.borrow_mut().touched.push(key);
+            self.news.borrow_mut().touch(key);
             program.stage = Stage::Collecting(Some(Box::new(order)));
         } else if !program.order(shell, order) {
             let program = self.programs.remove(key).expect("looked at above");

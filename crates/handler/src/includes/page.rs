@@ -327,7 +327,7 @@ impl Page {
     /// Enters the queue of pages that may continue.
     pub(crate) fn touch(&mut self) {
         if !core::mem::replace(&mut self.is_in_line, true) {
-            self.news.borrow_mut().touched.push(self.key);
+            self.news.borrow_mut().touch(self.key);
         }
     }
 

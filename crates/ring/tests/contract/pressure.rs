@@ -65,7 +65,10 @@ fn more_completions_than_the_queue_holds(s: &mut Stage) {
 mod receive_buffers {
     //! The simulation receives what has come in any order.
     use super::*;
-    on_real_drivers!(a_few_that_send_without_a_pause_leave_buffers_to_others);
+    on_real_drivers!(
+        a_few_that_send_without_a_pause_leave_buffers_to_others,
+        a_caller_without_time_hears_of_a_new_byte_soon,
+    );
 }
 
 /// Twenty connections have more to receive than there are buffers. Once they have shown it, a turn
@@ -109,6 +112,42 @@ fn a_few_that_send_without_a_pause_leave_buffers_to_others(s: &mut Stage) {
     assert!(served > 5, "served {served} times in {turn} turns");
     for stream in streams {
         assert!(stream == pattern(BYTES));
+    }
+}
+
+/// Forty connections have more to receive than there are buffers, and the caller looks at four of them in a turn. The
+/// byte of another connection waits behind one buffer of each at most.
+fn a_caller_without_time_hears_of_a_new_byte_soon(s: &mut Stage) {
+    const LOOKED_AT: usize = 4;
+    let (sockets, mut peers): (Vec<_>, Vec<_>) = (0..40).map(|_| s.pair()).unzip();
+    let (socket, mut victim) = s.pair();
+    let victims = s.ring.submit(Op::Recv(socket), 0);
+    for peer in &mut peers {
+        peer.send(&pattern(150 * 1024));
+    }
+    for socket in sockets {
+        s.ring.submit(Op::Recv(socket), 0);
+    }
+    let mut completions = Vec::new();
+    let mut turn = |s: &mut Stage| {
+        s.ring.wait(None, &mut completions).unwrap();
+        completions.reverse();
+        let mut has_come = false;
+        for _ in 0..LOOKED_AT {
+            has_come |= completions.pop().is_some_and(|one| one.key == victims);
+        }
+        completions.reverse();
+        s.ring.put_back(&mut completions);
+        has_come
+    };
+    // At first all buffers may be full.
+    for _ in 0..250 {
+        assert!(!turn(s), "nothing was sent");
+    }
+    for _ in 0..10 {
+        victim.send(b"x");
+        let turns = (1..).find(|_| turn(s)).expect("it comes");
+        assert!(turns <= 40, "the byte has come after {turns} turns");
     }
 }
 

@@ -17,6 +17,7 @@ const PASSED: &[&str] = &[
     "OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
     "OK\r\nTransfer-Encoding: identity\r\n\r\nhi",
     "OK\r\nTransfer-Encoding:\r\nContent-Length: 2\r\n\r\nhi",
+    "OK\r\nTransfer-Encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
     "OK\r\nTransfer_Encoding: chunked\r\nContent-Length: 2\r\n\r\nhi",
     // Lines.
     "OK\nX: y\nContent-Length: 2\n\nhi",
@@ -24,7 +25,7 @@ const PASSED: &[&str] = &[
     "OK\r\nX : y\r\nContent-Length: 2\r\n\r\nhi",
     "OK\r\nY: a\r\n b\r\nContent-Length: 2\r\n\r\nhi",
     "OK\r\nA B: c\r\nnone\r\nContent-Length: 2\r\n\r\nhi",
-    "OK\r\nTransfer-Encoding: chunked\r\n\r\n2  \r\nhi\r\n0\r\n\r\n",
+    "OK\r\nTransfer-Encoding: chunked\r\n\r\n2  \nhi\r\n0\r\n\r\n",
 ];
 const CONTENT: &str = "hi";
 

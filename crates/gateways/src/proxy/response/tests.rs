@@ -143,7 +143,7 @@ fn contradictions_are_faults() {
         "200 \r\nContent-Length: 5, 6\r\n",
         "200 \r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "200 \r\nTransfer-Encoding: gzip, chunked\r\n",
-        "200 \r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "200 \r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
         // They cannot be added to what a client has been promised.
         "200 \r\nContent-Length: 18446744073709551615\r\n",
         "200 \r\nContent-Length: 4611686018427387904\r\n",

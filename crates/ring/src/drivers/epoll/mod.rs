@@ -4,6 +4,7 @@
 mod socket;
 
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -41,11 +42,12 @@ pub(crate) struct Epoll {
     spare_accepts: Vec<Key>,
     /// Operations to try at the next turn without waiting for an edge.
     again: Vec<Key>,
-    /// Receives of connected sockets that may bring more. They wait until the caller has given back the buffers: it may want
-    /// no more, and has looked at none of the buffers if it had no time.
+    /// Receives of connected sockets that may bring more, or found no free buffer. They wait until the caller has given
+    /// back the buffers: it may want no more, and has looked at none of the buffers if it had no time.
     more: Vec<Key>,
-    /// Receives that found no free buffer; tried again when the caller has given some back.
-    starved: Vec<Key>,
+    /// The same of accepted sockets, which [take turns](RecvPool::round). The socket that has waited for longest is the
+    /// first.
+    waiting: VecDeque<Key>,
     events: Vec<epoll::Event>,
     inotify_added: bool,
     woken: bool,
@@ -61,7 +63,7 @@ impl Epoll {
             spare_accepts: Vec::new(),
             again: Vec::new(),
             more: Vec::new(),
-            starved: Vec::new(),
+            waiting: VecDeque::new(),
             events: Vec::with_capacity(EVENTS_MAX),
             inotify_added: false,
             woken: false,
@@ -128,8 +130,9 @@ impl Epoll {
         until: Option<Time>,
     ) -> io::Result<()> {
         self.close_unused(common, now);
-        if !self.starved.is_empty() && self.recv.has_free() {
-            self.again.append(&mut self.starved);
+        if !self.waiting.is_empty() {
+            let count = self.waiting.len().min(self.recv.round());
+            self.again.extend(self.waiting.drain(..count));
         }
         if !self.more.is_empty() && self.wide.is_all_free() {
             self.again.append(&mut self.more);
@@ -137,7 +140,8 @@ impl Epoll {
         for key in core::mem::take(&mut self.again) {
             self.attempt(common, key);
         }
-        let idle = self.again.is_empty() && common.ready.is_empty();
+        let may_receive = !self.waiting.is_empty() && self.recv.has_free();
+        let idle = self.again.is_empty() && common.ready.is_empty() && !may_receive;
         let left = match until {
             _ if !idle => Some(Duration::ZERO),
             Some(until) => Some(until.since(now)),

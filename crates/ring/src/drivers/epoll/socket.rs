@@ -30,7 +30,7 @@ pub(super) struct Interest {
     added: bool,
     /// The peer has closed its side or the socket is broken; there will be no further edge of it.
     dead: bool,
-    /// True if `input` is in `again`, `more` or `starved` already.
+    /// True if `input` is in `again`, `more` or `waiting` already.
     queued: bool,
     input: Option<Key>,
     output: Option<Key>,
@@ -202,7 +202,7 @@ impl Epoll {
         let end = match received {
             None => {
                 interest.queued = true;
-                return self.starved.push(key);
+                return self.receive_later(key, fd);
             }
             Some(Ok(buf)) if buf.is_empty() => Ok(Event::Eof),
             Some(Ok(buf)) => {
@@ -210,8 +210,7 @@ impl Epoll {
                 // stream follows.
                 if interest.dead || buf.len() == pool.shape().size {
                     interest.queued = true;
-                    let queue = if fd.is_connected() { &mut self.more } else { &mut self.again };
-                    queue.push(key);
+                    self.receive_later(key, fd);
                 }
                 common.emit(key, Event::Received(buf));
                 return;
@@ -227,6 +226,14 @@ impl Epoll {
         };
         interest.input = None;
         common.end(key, end);
+    }
+
+    /// Receives more when the caller has given buffers back.
+    fn receive_later(&mut self, key: Key, fd: &Fd) {
+        match fd.is_connected() {
+            true => self.more.push(key),
+            false => self.waiting.push_back(key),
+        }
     }
 
     fn accept(&mut self, common: &mut Common, key: Key, fd: &Fd) {

@@ -16,7 +16,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
-use crate::common::{Common, Slot};
+use crate::common::Common;
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
@@ -74,9 +74,12 @@ pub(crate) struct Uring {
     fixed: Fixed,
     /// The number of completions that the next wait shall bring.
     gathers: usize,
-    /// Receives that ended because the buffers ran out, or with bytes of a server. They are armed again at the next
-    /// turn, when the caller has given buffers back, unless it has cancelled them.
+    /// Receives of connected sockets that ended because the buffers ran out, or with bytes. They are armed again at the
+    /// next turn, when the caller has given buffers back, unless it has cancelled them.
     starved: VecDeque<Key>,
+    /// The same of accepted sockets, if they ended because the buffers ran out, or are to go on one by one. The socket
+    /// that has waited for longest is the first.
+    waiting: VecDeque<Key>,
     /// Accepts for which connections may wait.
     accepting: Vec<Key>,
     /// Operations that the kernel did not find when they were cancelled.
@@ -84,7 +87,8 @@ pub(crate) struct Uring {
     /// The devices of closes in the kernel's threads. The drop of a ring would drop closes that have not begun, and
     /// leave their descriptors open.
     closing: Slab<Device>,
-    /// The number of calls of `wait`.
+    /// The number of calls of `wait` before which the caller had looked at all bytes that were received for accepted
+    /// sockets.
     turn: u64,
     /// Entries that the submission queue had no room for, in order. There are at most as many as operations in flight
     /// and their cancels.
@@ -132,6 +136,7 @@ impl Uring {
             fixed: Fixed::default(),
             gathers: 1,
             starved: VecDeque::new(),
+            waiting: VecDeque::new(),
             accepting: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -288,25 +293,33 @@ impl Uring {
         }
     }
 
-    /// Arms receives again. The receives of connected sockets wait until the caller has given back their buffers: a
-    /// buffer that has not been looked at yet may already complete the response.
+    /// Arms receives of connected sockets again, once the caller has given back all of their buffers: a buffer that has
+    /// not been looked at yet may already complete the response.
     fn arm_starved(&mut self, common: &mut Common) {
-        let (may_accepted, may_connected) = (self.recv.has_free(), self.wide.is_all_free());
+        if !self.wide.is_all_free() {
+            return;
+        }
         for _ in 0..self.starved.len() {
             let Some(key) = self.starved.pop_front() else { return };
-            let socket = common.table.get(key).and_then(Slot::socket);
-            let is_connected = socket.is_some_and(|(_, fd)| fd.is_connected());
-            if if is_connected { may_connected } else { may_accepted } {
-                self.begin(common, key);
-            } else {
-                self.starved.push_back(key);
+            self.begin(common, key);
             }
+        }
+    }
+
+    /// Arms receives of accepted sockets again, in the order in which they ended.
+    fn arm_waiting(&mut self, common: &mut Common) {
+        for _ in 0..self.recv.round() {
+            let Some(key) = self.waiting.pop_front() else { break };
+            self.begin(common, key);
         }
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
             self.starved.swap_remove_back(at);
+            common.end_cancelled(key);
+        } else if let Some(at) = self.waiting.iter().position(|waiting| *waiting == key) {
+            self.waiting.remove(at);
             common.end_cancelled(key);
         } else if common.helpers.cancel(key) {
             common.end_cancelled(key);
@@ -344,7 +357,7 @@ impl Uring {
         now: Time,
         until: Option<Time>,
     ) -> io::Result<()> {
-        self.turn += 1;
+        self.turn += u64::from(self.recv.is_all_free());
         self.close_unused(common, now);
         // Mostly these are empty, and to take them out would cost more than a look.
         if !self.missed.is_empty() {
@@ -353,8 +366,15 @@ impl Uring {
         if !self.starved.is_empty() {
             self.arm_starved(common);
         }
-        let idle =
-            common.ready.is_empty() && !common.watches.has_more() && self.accepting.is_empty();
+        if !self.waiting.is_empty() {
+            self.arm_waiting(common);
+        }
+        // A socket that was armed may have no bytes, so those that wait behind it have to come in another turn.
+        let may_receive = !self.waiting.is_empty() && self.recv.has_free();
+        let idle = common.ready.is_empty()
+            && !common.watches.has_more()
+            && self.accepting.is_empty()
+            && !may_receive;
         let gathers = core::mem::replace(&mut self.gathers, 1);
         let want = if idle && until.is_none_or(|until| until > now) { gathers } else { 0 };
         let left = until.map(|until| Timespec::from(until.since(now)));

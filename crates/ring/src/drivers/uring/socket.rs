@@ -17,10 +17,11 @@ use crate::op::{Event, Op, Wait};
 use crate::recv::RecvPool;
 use crate::slab::Key;
 
-/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as a socket stays within
-/// them, the kernel receives without being asked again (multishot). A socket that fills more could use all buffers of
-/// the ring, and the turn of all others with them. From then on it receives into one buffer per turn, as with epoll.
-/// Sockets that were connected do so from the beginning.
+/// Receive buffers that one connection may fill before the caller has looked at all of them, mostly in one turn: a request
+/// head of 16 KiB. As long as a socket stays within them, the kernel receives without being asked again (multishot). A
+/// socket that fills more could use all buffers of the ring, and the turn of all others with them. From then on it
+/// receives into one buffer per turn, as with epoll, and takes turns with the other sockets of its kind. Sockets that
+/// were connected do so from the beginning.
 const RECEIVES_MAX: u32 = 8;
 
 /// The events of a socket that has room for bytes or is dead.
@@ -179,7 +180,7 @@ impl Uring {
                 slot.pinned = Pinned::Received { turn: self.turn, count };
                 let too_much = count == RECEIVES_MAX + 1;
                 let (_, fd) = slot.socket().expect("looked at as a receive");
-                let is_connected = fd.is_connected();
+                let (is_connected, is_greedy) = (fd.is_connected(), fd.is_greedy());
                 if too_much {
                     fd.mark_greedy();
                 }
@@ -195,11 +196,18 @@ impl Uring {
                     (true, _) => {}
                     // The received bytes may be enough: their receiver says so before the next turn.
                     (false, false) if is_connected => self.starved.push_back(key),
+                    (false, false) if is_greedy => self.waiting.push_back(key),
                     (false, _) => self.again(common, key, cancelled),
                 }
             }
             (Wait::Recv, Err(error)) => match error.raw_os_error() {
-                Some(libc::ENOBUFS) if !cancelled => self.starved.push_back(key),
+                Some(libc::ENOBUFS) if !cancelled => {
+                    let (_, fd) = slot.socket().expect("looked at as a receive");
+                    match fd.is_connected() {
+                        true => self.starved.push_back(key),
+                        false => self.waiting.push_back(key),
+                    }
+                }
                 // ECANCELED: to go on one by one.
                 Some(libc::EINTR | libc::ECANCELED) => self.again(common, key, cancelled),
                 Some(libc::ENOBUFS) => common.end_cancelled(key),
