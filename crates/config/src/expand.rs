@@ -13,6 +13,7 @@
 //! Some texts have variables of a request, or captures, and there two dollars stand for one anyway. Such a text is
 //! expanded as a *template*: its pairs of dollars stay, and each dollar that comes in becomes a pair.
 
+use core::fmt;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -42,6 +43,15 @@ pub(super) enum Reference<'a> {
     Variable { name: &'a str, default: Option<&'a str> },
     /// The content of a file.
     File(&'a str),
+}
+
+impl fmt::Display for Reference<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable { name, .. } => write!(f, "`${{{name}}}`"),
+            Self::File(path) => write!(f, "`${{file:{path}}}`"),
+        }
+    }
 }
 
 /// A text of a file of the configuration that was expanded.
@@ -105,7 +115,8 @@ fn expand_value(
         DeValue::String(text) => {
             let (plain, expanded) = match expand_text(text, find) {
                 Ok(None) => return,
-                Ok(Some(Both { plain, template, is_secret })) => {
+                Ok(Some(Both { plain, template, is_secret, references })) => {
+                    notes.note_came_in(Span::new(file, span.clone()), references.join(", "));
                     (Some(plain), Expanded { template: Some(template), is_secret })
                 }
                 Err(why) => {
@@ -138,6 +149,8 @@ struct Both {
     plain: String,
     template: String,
     is_secret: bool,
+    /// The references as messages show them, such as `` `${PORT}` ``; a default is left out.
+    references: Vec<String>,
 }
 
 /// Expands a text; `None` if it has nothing to expand.
@@ -152,7 +165,12 @@ fn expand_text(
     if parts.iter().all(|part| matches!(part, Part::Text(_))) {
         return Ok(None);
     }
-    let mut both = Both { plain: String::new(), template: String::new(), is_secret: false };
+    let mut both = Both {
+        plain: String::new(),
+        template: String::new(),
+        is_secret: false,
+        references: Vec::new(),
+    };
     for part in parts {
         match part {
             Part::Text(text) => {
@@ -166,6 +184,7 @@ fn expand_text(
             Part::Reference(reference) => {
                 let value = find(reference)?;
                 both.is_secret |= matches!(reference, Reference::File(_));
+                both.references.push(reference.to_string());
                 both.plain.push_str(&value);
                 both.template.push_str(&value.replace('$', "$$"));
             }

@@ -51,6 +51,8 @@ pub(super) struct Notes {
     pub(super) secrets: Secrets,
     /// Values that are credentials, perhaps, with their positions. No message shows the lines of the file that have one.
     private: Vec<(Span, String)>,
+    /// The positions of texts into which values came, with the references: no line of the file shows these values.
+    came_in: Vec<(Span, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +148,11 @@ impl Notes {
         self.private.push((place, value.to_owned()));
     }
 
+    /// Records that values came into a text by these references. A message about the text names them.
+    pub(super) fn note_came_in(&mut self, place: Span, references: String) {
+        self.came_in.push((place, references));
+    }
+
     /// Replaces the values that no output shows, and a private value where a message about it quotes it.
     pub(super) fn conceal(&mut self) {
         for note in self.errors.notes.iter_mut().chain(&mut self.warnings.notes) {
@@ -180,7 +187,13 @@ impl Notes {
     }
 
     /// Makes errors and warnings of the notes, in the order of files and lines.
-    pub(super) fn into_messages(self, sources: &[Source]) -> (Vec<Message>, Vec<Message>) {
+    pub(super) fn into_messages(mut self, sources: &[Source]) -> (Vec<Message>, Vec<Message>) {
+        for note in self.errors.notes.iter_mut().chain(&mut self.warnings.notes) {
+            let of_text = self.came_in.iter().find(|(place, _)| note.place == Some(*place));
+            if let Some((_, references)) = of_text {
+                note.text = format!("{} (its value comes by {references})", note.text);
+            }
+        }
         let private: Vec<_> = self.private.into_iter().map(|(place, _)| place).collect();
         let show = |list: List, kind| list.into_messages(sources, kind, &private);
         (show(self.errors, "error"), show(self.warnings, "warning"))

@@ -48,7 +48,7 @@ pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
-use destination::{Ground, is_hidden, normalize, place_of};
+use destination::{Ground, place, place_of};
 use faults::Faults;
 use https::{may_turn_away, turned_away};
 use metrics::Metrics;
@@ -632,21 +632,7 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let (destination, refusal) =
-            match place_of(&serving, url_path, &mut name, |name| serving.destination(site, name)) {
-                Ok(destination) => {
-                    let is_hidden = is_hidden(&serving, destination, &name);
-                    (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
-                }
-                Err(error) => {
-                    // The response has the error page of the route to which the path would belong.
-                    let destination = match normalize(url_path, &mut name) {
-                        Ok(()) => serving.destination(site, &name),
-                        Err(_) => Destination { site, route: None },
-                    };
-                    (destination, Some((error.status(), Reason::Path(error))))
-                }
-            };
+        let (destination, refusal) = place(&serving, site, url_path, &mut name);
         let found = match refusal {
             None => self.find_path(shell, request, serving, destination, &name),
             Some((status, reason)) => {

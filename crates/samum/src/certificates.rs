@@ -162,8 +162,8 @@ impl Certificates {
             let hosts = hosts_of(reading, listener);
             let site_of = move |host: Option<&str>| hosts.site_of(host.map(str::as_bytes)).index();
             let acceptor = Acceptor::new(sites, Box::new(site_of), &self.tickets)?;
-            let url = Arc::from(listener.url.as_str());
-            Ok((listener.number, ListenerTls { acceptor, url }))
+            let urls = Arc::new(listener.urls.clone());
+            Ok((listener.number, ListenerTls { acceptor, urls }))
         };
         listeners.into_iter().map(acceptor).collect()
     }

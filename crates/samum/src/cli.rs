@@ -210,6 +210,10 @@ pub struct Explain {
     #[arg(value_name = "URL")]
     pub url: String,
 
+    /// The method of the request
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+
     /// A field of the request, such as `Accept-Encoding: br`; `Host` takes the place of the host of the URL. May be
     /// repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]

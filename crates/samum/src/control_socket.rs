@@ -80,6 +80,7 @@ pub(crate) fn probe(path: &Path) -> Result<(), String> {
         // The server makes this directory.
         return Ok(());
     }
+    check_directory(path, None)?;
     if SocketAddrUnix::new(path).is_ok_and(|address| listen::answers(&address)) {
         return Ok(());
     }
@@ -112,22 +113,23 @@ pub(crate) fn open(
     let (socket, file) = match handed_over {
         Some((file, handed_over)) => listen::adopt_one(&socket, handed_over, file)?,
         None => {
-            check_directory(path, geteuid())?;
+            check_directory(path, Some(geteuid()))?;
             listen::open_one(&socket, BACKLOG)?
         }
     };
     Ok((UnixListener::from(socket), file))
 }
 
-/// Checks that only the user of the server and root can put another socket in the place of the control socket.
-fn check_directory(path: &Path, server: Uid) -> Result<(), String> {
+/// Checks that only the user of the server and root can put another socket in the place of the control socket. If the
+/// user is not known yet, the directory may have any owner.
+fn check_directory(path: &Path, server: Option<Uid>) -> Result<(), String> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or_else(|| Path::new("."));
     // The error of one that cannot be looked at is that of the socket.
     let Ok(found) = std::fs::metadata(directory) else { return Ok(()) };
     let others = if found.mode() & 0o002 != 0 {
         "every user can write to its directory".to_owned()
-    } else if found.uid() != server.as_raw() && found.uid() != 0 {
+    } else if server.is_some_and(|server| found.uid() != server.as_raw() && found.uid() != 0) {
         format!("its directory belongs to another user ({})", found.uid())
     } else {
         return Ok(());
@@ -194,7 +196,8 @@ fn serve_one(client: &UnixStream, commands: &Commands) -> io::Result<()> {
     let Commands { reloads, workers, upgrader, path } = commands;
     let peer = socket_peercred(client)?;
     if !may_command(peer.uid, geteuid()) {
-        return answer(client, Err("permission denied"));
+        let why = "permission denied: only the user of the server and root may command it";
+        return answer(client, Err(why));
     }
     match read_line(client, COMMAND_MAX, CLIENT_MAX)?.as_deref() {
         Some(b"reload") => {
@@ -605,14 +608,15 @@ mod tests {
         for (mode, is_right) in [(0o755, true), (0o775, true), (0o777, false), (0o1777, false)] {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(directory.path(), mode).unwrap();
-            let checked = check_directory(&path, geteuid());
+            let checked = check_directory(&path, Some(geteuid()));
             assert_eq!(checked.is_ok(), is_right, "{checked:?}");
+            assert_eq!(probe(&path).is_ok(), is_right, "a check says so, too");
         }
         let other = Uid::from_raw(geteuid().as_raw() + 1);
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         // Root may replace everything anyway.
-        assert_eq!(check_directory(&path, other).is_ok(), geteuid().is_root());
-        assert!(check_directory(Path::new("/nonexistent/control.sock"), other).is_ok());
+        assert_eq!(check_directory(&path, Some(other)).is_ok(), geteuid().is_root());
+        assert!(check_directory(Path::new("/nonexistent/control.sock"), Some(other)).is_ok());
     }
 
     #[test]

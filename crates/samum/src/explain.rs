@@ -1,7 +1,8 @@
 //! The question of `samum explain`: a request that no client sends, and its way to a server.
 //!
-//! On the way the question is one line: the URL, the address of the client and the fields, each separated by a line feed,
-//! which the control socket escapes. The answer is made by `handler/src/router/explain.rs`.
+//! On the way the question is one line: the method (unless it is GET) and the URL, the address of the client and the
+//! fields, each separated by a line feed, which the control socket escapes. The answer is made by
+//! `handler/src/router/explain.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +19,20 @@ use session::forwarded::Scheme;
 /// The most bytes of a question, on its way.
 pub(crate) const QUESTION_MAX: usize = 16 * 1024;
 
+/// The limits of the head of a question: none that a server may have. The explanation applies those of the server.
+const LIMITS: Limits = Limits {
+    head_bytes_max: 2 * QUESTION_MAX,
+    target_bytes_max: QUESTION_MAX,
+    fields_max: QUESTION_MAX,
+    ..Limits::DEFAULT
+};
+const _: () = assert!(LIMITS.head_bytes_max <= Limits::HEAD_BYTES_CEILING);
+
 /// A request of which `samum explain` asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
+    /// Its method.
+    method: String,
     /// Its URL.
     url: String,
     /// The client, if the rules for clients are to be applied.
@@ -35,8 +47,14 @@ impl Question {
     /// # Errors
     ///
     /// A sentence for the operator.
-    pub fn new(url: &str, from: Option<Client>, fields: &[String]) -> Result<Self, String> {
-        let question = Self { url: url.to_owned(), from, fields: fields.to_vec() };
+    pub fn new(
+        method: &str,
+        url: &str,
+        from: Option<Client>,
+        fields: &[String],
+    ) -> Result<Self, String> {
+        let (method, url) = (method.to_owned(), url.to_owned());
+        let question = Self { method, url, from, fields: fields.to_vec() };
         question.parts()?;
         if question.to_text().len() > QUESTION_MAX {
             return Err("the URL and the fields have 16 KiB at most".to_owned());
@@ -47,7 +65,11 @@ impl Question {
     /// The question on its way.
     pub(crate) fn to_text(&self) -> String {
         let from = self.from.map(|from| from.to_string()).unwrap_or_default();
-        let mut lines = vec![&self.url[..], &from];
+        let url = match &self.method[..] {
+            "GET" => self.url.clone(),
+            method => format!("{method} {}", self.url),
+        };
+        let mut lines = vec![&url[..], &from];
         lines.extend(self.fields.iter().map(|field| &field[..]));
         lines.join("\n")
     }
@@ -59,13 +81,14 @@ impl Question {
     /// A sentence for the operator.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let mut lines = text.split('\n');
-        let url = lines.next().unwrap_or_default();
+        let first = lines.next().unwrap_or_default();
+        let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
         let from = match lines.next().unwrap_or_default() {
             "" => None,
             from => Some(from.parse().map_err(|why| format!("{from:?}: {why}"))?),
         };
         let fields: Vec<_> = lines.map(str::to_owned).collect();
-        Self::new(url, from, &fields)
+        Self::new(method, url, from, &fields)
     }
 
     /// Splits the question into its parts.
@@ -74,10 +97,13 @@ impl Question {
     ///
     /// A sentence for the operator.
     pub fn parts(&self) -> Result<Parts, String> {
-        let Self { url, from, fields } = self;
+        let Self { method, url, from, fields } = self;
         let wrong = |why: &str| format!("{url:?}: {why}");
         if url.contains(char::is_whitespace) {
             return Err(wrong("a URL has no blanks: `%20` stands for one"));
+        }
+        if method.is_empty() || !method.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("{method:?}: expected a method, such as POST"));
         }
         let (scheme, rest) = match url.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
@@ -110,15 +136,15 @@ impl Question {
             others.push_str("\r\n");
         }
         let asked = asked.unwrap_or_else(|| host.to_owned());
-        let head = format!("GET {target} HTTP/1.1\r\nHost: {asked}\r\n{others}\r\n");
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {asked}\r\n{others}\r\n");
         // The parser of servers judges it.
-        match http1::parse(head.as_bytes(), &Limits::DEFAULT) {
+        match http1::parse(head.as_bytes(), &LIMITS) {
             Ok(Some((_, len))) if len == head.len() => {}
             Ok(_) => return Err(wrong("it is no URL of a request")),
             Err(reject) => return Err(wrong(&format!("the request is refused: {reject}"))),
         }
-        let (host, url) = (host.to_owned(), url.clone());
-        Ok(Parts { scheme, url, host, asked, port, head, from: *from })
+        let (host, url, method) = (host.to_owned(), url.clone(), method.clone());
+        Ok(Parts { scheme, method, url, host, asked, port, head, from: *from })
     }
 }
 
@@ -140,7 +166,7 @@ mod tests {
 
     fn parts(url: &str, fields: &[&str]) -> Result<Parts, String> {
         let fields: Vec<_> = fields.iter().map(|&field| field.to_owned()).collect();
-        Question::new(url, None, &fields)?.parts()
+        Question::new("GET", url, None, &fields)?.parts()
     }
 
     #[test]
@@ -183,15 +209,24 @@ mod tests {
         ] {
             assert!(parts(url, fields).is_err(), "{url:?} {fields:?}");
         }
+        for method in
+            ["", "GET ", "A B", "A\r\nB", "GET /x HTTP/1.1\r\nA:", "\u{1b}", "ä", "CONNECT", "A:"]
+        {
+            assert!(Question::new(method, "http://a.example/", None, &[]).is_err(), "{method:?}");
+        }
         let long = format!("A: {}", "x".repeat(QUESTION_MAX));
         assert!(parts("http://a.example/", &[&long]).is_err());
     }
 
     #[test]
     fn a_question_is_the_same_at_the_other_end() {
-        for from in [None, Some("192.0.2.1".parse().unwrap()), Some(Client::Unix)] {
+        for (method, from) in [
+            ("GET", None),
+            ("POST", Some("192.0.2.1".parse().unwrap())),
+            ("BREW", Some(Client::Unix)),
+        ] {
             let fields = ["A: b".to_owned(), "C: d".to_owned()];
-            let question = Question::new("http://a.example/", from, &fields).unwrap();
+            let question = Question::new(method, "http://a.example/", from, &fields).unwrap();
             assert_eq!(Question::from_text(&question.to_text()), Ok(question));
         }
         assert!(Question::from_text("").is_err());

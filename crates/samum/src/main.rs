@@ -104,8 +104,8 @@ fn serve(arguments: Box<Serve>) -> Result<(), String> {
 
 /// Explains what a server would do with a request.
 fn explained(arguments: Explain) -> Result<(), String> {
-    let Explain { url, fields, from, control, config } = arguments;
-    let question = Question::new(&url, from, &fields)?;
+    let Explain { url, method, fields, from, control, config } = arguments;
+    let question = Question::new(&method, &url, from, &fields)?;
     let text = match config {
         Some(file) => explain_file(&file, &question).map_err(|errors| explain(&errors))?,
         None => {

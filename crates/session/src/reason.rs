@@ -102,8 +102,16 @@ pub enum Reason {
     Answered(Rc<str>),
     /// No program has the path.
     NoProgram,
-    /// The program cannot be opened or executed by the user of the server.
+    /// A name on the way to a program begins with a dot.
+    HiddenProgram,
+    /// The path leads to a directory, and not to a program.
+    ProgramDirectory,
+    /// A symbolic link leads out of the directory of the programs.
+    ProgramOutside,
+    /// The user of the server may not open the program.
     NoRights,
+    /// The file is not executable, so it is no program.
+    NotExecutable,
 }
 
 /// A file or a directory that could not be opened.
@@ -220,9 +228,11 @@ impl fmt::Display for Reason {
             Self::HandOver => "it was handed over to something that is not served, or too often",
             Self::Failed(text) | Self::Answered(text) => text,
             Self::NoProgram => "no program has this path",
-            Self::NoRights => {
-                "the program leaves its directory, or the server's user may not open or execute it"
-            }
+            Self::HiddenProgram => "no program is reached by a name that begins with a dot",
+            Self::ProgramDirectory => "a directory, and no program in it is named",
+            Self::ProgramOutside => "a symbolic link leads out of the directory of the programs",
+            Self::NoRights => "the user of the server may not open the program",
+            Self::NotExecutable => "the file is not executable (chmod +x makes it a program)",
         })
     }
 }

@@ -24,9 +24,60 @@ type All = HashMap<u32, ListenerTls>;
 pub struct ListenerTls {
     /// Its settings for handshakes.
     pub acceptor: Acceptor,
-    /// The URL that a client is told which speaks HTTP without TLS, such as `https://example.org/`; empty if the server
-    /// does not know it.
-    pub url: Arc<str>,
+    /// The URLs that clients are told which speak HTTP without TLS.
+    pub urls: Arc<Urls>,
+}
+
+/// The URLs of a listener, for clients that speak HTTP to it without TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Urls {
+    /// The URL of the default site, such as `https://example.org/`; empty if the server does not know it.
+    pub default: String,
+    /// The hosts of all sites that are no wildcards, in small letters and in order.
+    hosts: Vec<String>,
+    /// The end of their URLs: `/`, or the port and `/`.
+    end: String,
+}
+
+impl Urls {
+    /// Sets the hosts of the sites, and the port of the listener if URLs name it.
+    #[must_use]
+    pub fn new(default: String, mut hosts: Vec<String>, port: Option<u16>) -> Self {
+        hosts.retain(|host| !host.starts_with('*'));
+        hosts.iter_mut().for_each(|host| host.make_ascii_lowercase());
+        hosts.sort_unstable();
+        let end = port.map_or_else(|| "/".to_owned(), |port| format!(":{port}/"));
+        Self { default, hosts, end }
+    }
+
+    /// The URL for a request. It is that of the host which the request names only if a site has this host, so no client
+    /// chooses what others are told.
+    fn of(&self, request: &[u8]) -> String {
+        let host = host_of(request).map(str::to_ascii_lowercase);
+        let own = host.and_then(|host| self.hosts.binary_search(&host).ok());
+        match own {
+            Some(index) => format!("https://{}{}", self.hosts[index], self.end),
+            None => self.default.clone(),
+        }
+    }
+}
+
+/// The host that the head of a request names, without a port, if the head names one.
+fn host_of(request: &[u8]) -> Option<&str> {
+    let lines = request.split(|byte| *byte == b'\n').skip(1).map(<[u8]>::trim_ascii);
+    let mut hosts = lines.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let (name, value) = line.split_at_checked(5)?;
+        name.eq_ignore_ascii_case(b"host:").then_some(value)
+    });
+    let host = hosts.next().filter(|_| hosts.next().is_none())?;
+    let host = str::from_utf8(host).ok()?.trim();
+    let port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    match host.rsplit_once(':') {
+        Some((name, end)) if port(end) && (name.ends_with(']') || !name.contains(':')) => {
+            Some(name)
+        }
+        _ => Some(host),
+    }
 }
 
 /// The acceptors as the process has them: one value for all threads.
@@ -63,7 +114,7 @@ pub struct Listening {
     pub(crate) counters: Rc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
     pub(crate) kept: Rc<Kept>,
-    url: Arc<str>,
+    urls: Arc<Urls>,
 }
 
 impl Acceptors {
@@ -118,7 +169,7 @@ impl WorkerAcceptors {
     #[cold]
     fn renew(&mut self) {
         let listening = |(number, tls): (&u32, &ListenerTls)| {
-            let ListenerTls { acceptor, url } = tls.clone();
+            let ListenerTls { acceptor, urls } = tls.clone();
             let (counters, buffers) = (Rc::clone(&self.counters), Rc::clone(&self.buffers));
             let listening = Listening {
                 number: *number,
@@ -129,7 +180,7 @@ impl WorkerAcceptors {
                 counters,
                 buffers,
                 kept: Rc::clone(&self.kept),
-                url,
+                urls,
             };
             (*number, Rc::new(listening))
         };
@@ -166,7 +217,7 @@ impl Listening {
         if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
             return Vec::new();
         }
-        let text = match &*self.url {
+        let text = match &*self.urls.of(bytes) {
             "" => "This port speaks HTTPS: ask it by https\n".to_owned(),
             url => format!("This port speaks HTTPS. The address is {url}\n"),
         };
@@ -177,3 +228,46 @@ impl Listening {
 
 /// The acceptors of a worker, which the transports of its connections share.
 pub type SharedAcceptors = Rc<RefCell<WorkerAcceptors>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_without_tls_is_told_the_url_of_its_host_if_a_site_has_it() {
+        let hosts = ["b.example", "A.example", "*.c.example", "[::1]"].map(str::to_owned).to_vec();
+        let urls = Urls::new("https://b.example/".to_owned(), hosts.clone(), None);
+        let other = Urls::new(String::new(), hosts, Some(8443));
+        let default = "https://b.example/";
+        for (fields, url) in [
+            ("Host: a.example\r\n", "https://a.example/"),
+            ("Accept: */*\r\nhOST:A.EXAMPLE:443 \r\n", "https://a.example/"),
+            ("Host: [::1]:443\r\n", "https://[::1]/"),
+            ("Host: [::1]\r\n", "https://[::1]/"),
+            ("Host: b.example\n", default),
+            // No site has these names, or the request is ambiguous.
+            ("Host: evil.example\r\n", default),
+            ("Host: x.c.example\r\n", default),
+            ("Host: *.c.example\r\n", default),
+            ("Host: a.example/\r\n", default),
+            ("Host: a.example@evil.example\r\n", default),
+            ("Host: a.example\r\nHost: a.example\r\n", default),
+            ("Accept: Host: a.example\r\n", default),
+            ("\r\nHost: a.example\r\n", default),
+            ("Host: \u{ff}\r\n", default),
+            ("Host:\r\n", default),
+            ("", default),
+            ("Hos", default),
+        ] {
+            let request = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+            assert_eq!(urls.of(request.as_bytes()), url, "{fields:?}");
+            let is_known = url != default || fields.contains("b.example");
+            let expected =
+                if is_known { url.replace(".example/", ".example:8443/") } else { String::new() };
+            let expected = expected.replace("]/", "]:8443/");
+            assert_eq!(other.of(request.as_bytes()), expected, "{fields:?}");
+        }
+        assert_eq!(urls.of(b"GET / HTTP/1.1\r\nHost: a.exam"), default);
+        assert_eq!(urls.of(b"GET"), default);
+    }
+}

@@ -54,7 +54,9 @@ mod transport;
 mod x509;
 
 pub use self::acceptor::{Acceptor, Chosen, SiteOf, SiteTls};
-pub use self::acceptors::{Acceptors, ListenerTls, Listening, SharedAcceptors, WorkerAcceptors};
+pub use self::acceptors::{
+    Acceptors, ListenerTls, Listening, SharedAcceptors, Urls, WorkerAcceptors,
+};
 pub use self::client::{
     ClientBuffers, ClientConnection, ClientFault, ClientSettings, End, Plain, ROOTS_BYTES_MAX,
     Roots, ServerName, SharedClientSettings,

@@ -2172,10 +2172,22 @@ fn a_reference_without_a_value_is_one_error_that_names_it() {
         let errors = load_in_world(&text).map(drop).expect_err(value).to_string();
         assert!(errors.contains("a whole number from 1 to 1024"), "{errors}");
         assert!(!errors.contains("s3cr"), "{errors}");
+        let line = errors.lines().next().unwrap_or_default();
+        let by = format!("(its value comes by `{}`)", value.trim_matches('\''));
+        assert_eq!(line.ends_with(&by), value.contains("${"), "{line}");
     }
     let errors = load_in_world(&with_route("listing = '${ROOT}'\nfiles = '/'"));
     let errors = errors.map(drop).expect_err("no flag").to_string();
     assert!(errors.contains("expected true or false"), "{errors}");
+    // The value of a default is named by its variable, and two references are both named.
+    for (keys, expected) in [
+        ("files = '/'\nlisting = '${NO_SUCH:-maybe}'", "(its value comes by `${NO_SUCH}`)"),
+        ("files = '/'\nlisting = '${YES}${ROOT}'", "(its value comes by `${YES}`, `${ROOT}`)"),
+        ("proxy = ['http://a', 'ftp://${ROOT}']", "(its value comes by `${ROOT}`)"),
+    ] {
+        let errors = load_in_world(&with_route(keys)).map(drop).expect_err(keys).to_string();
+        assert!(errors.contains(expected), "{keys}: {errors}");
+    }
 }
 
 #[test]

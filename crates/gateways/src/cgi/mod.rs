@@ -24,6 +24,7 @@ use core::cell::RefCell;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -175,7 +176,7 @@ impl Programs {
             }
             None => (None, self.bodies.take(ticket)),
         };
-        if matches!(head.method, Method::Trace | Method::Connect) {
+        if !takes(&head.method) {
             drop_rest(input.as_ref());
             return Found::Now(Answer::Error(Status::MethodNotAllowed, Reason::Method));
         }
@@ -188,12 +189,12 @@ impl Programs {
         if input.is_some() || !head.framing.has_content() {
             environment.announce_content(head);
         }
-        let name = [directory.mount(), &path::with_slashes(path, b"%2F")].concat();
+        let name = name_of(directory, path);
         let is_directory = path.ends_with(b"/");
-        let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+        let path = without_slash(path).to_vec();
         let key = self.programs.insert(Program {
             ticket,
-            name: String::from_utf8_lossy(&name).into_owned(),
+            name,
             directory: Arc::clone(directory),
             interest: Weak::new(),
             input,
@@ -293,15 +294,12 @@ impl Programs {
                     shell.cx.stats.cgi_started.add(1);
                     program.start(shell, process);
                 }
-                Err(Refusal { status, reason }) => {
+                Err(refusal) => {
                     let answers = &mut self.answers;
-                    let reason = match reason {
-                        Some(reason) => {
-                            self.lines.note(shell, &program.name, &reason);
-                            Reason::failed(&program.name, &reason)
-                        }
-                        None => quiet_reason(status),
-                    };
+                    let (status, reason) = (refusal.status(), refusal.reason(&program.name));
+                    if let Refusal::Failed(_, why) = &refusal {
+                        self.lines.note(shell, &program.name, why);
+                    }
                     if status == Status::ServiceUnavailable {
                         shell.cx.stats.cgi_refused.add(1);
                     }
@@ -393,13 +391,34 @@ struct Tools<'a> {
     scratch: &'a mut Vec<u8>,
 }
 
-/// The reason why a program was not started, if that needs no line.
-const fn quiet_reason(status: Status) -> Reason {
-    match status {
-        Status::NotFound => Reason::NoProgram,
-        Status::Forbidden => Reason::NoRights,
-        _ => Reason::Gone,
+/// Finds the program that would answer a request for a path below a directory, and starts nothing. It may wait for the
+/// disk.
+///
+/// # Errors
+///
+/// The answer in place of that of a program.
+pub fn look(directory: &Directory, path: &[u8], method: &Method<'_>) -> Result<PathBuf, Answer> {
+    if !takes(method) {
+        return Err(Answer::Error(Status::MethodNotAllowed, Reason::Method));
     }
+    directory.look(without_slash(path)).map_err(|refusal| {
+        Answer::Error(refusal.status(), refusal.reason(&name_of(directory, path)))
+    })
+}
+
+/// Returns true if programs may get requests with a method.
+const fn takes(method: &Method<'_>) -> bool {
+    !matches!(method, Method::Trace | Method::Connect)
+}
+
+fn without_slash(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+/// The path of a request, for the operator.
+fn name_of(directory: &Directory, path: &[u8]) -> String {
+    let name = [directory.mount(), &path::with_slashes(path, b"%2F")].concat();
+    String::from_utf8_lossy(&name).into_owned()
 }
 
 impl Answer {

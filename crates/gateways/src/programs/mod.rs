@@ -25,19 +25,22 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use http::Status;
 use ring::{Key, Waker};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, accessat, fstat, open, openat, openat2,
+};
 use rustix::io::{Errno, read};
 
 use config::Cgi;
 use environment::{Environment, Script, candidates};
 use process::Process;
+use session::reason::Reason;
 use supervisor::Start;
 
 /// Orders that wait for a program to end or for a thread; at this limit further orders are refused.
@@ -110,11 +113,28 @@ pub(crate) struct Order {
 }
 
 /// The reason why a program was not started.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) status: Status,
-    /// A fragment of a sentence for the operator, if the reason matters to the operator.
-    pub(crate) reason: Option<String>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No file has the path.
+    Missing,
+    /// A name begins with a dot.
+    Hidden,
+    /// The path leads to a directory.
+    Directory,
+    /// The path leads to neither a regular file nor a directory.
+    NotRegular,
+    /// The path leads out of the directory of the programs.
+    Outside,
+    /// Symbolic links lead in a circle.
+    Circle,
+    /// The user of the server may not open the file.
+    NoRights,
+    /// The file is not executable.
+    NotExecutable,
+    /// The program is no longer wanted.
+    Unwanted,
+    /// A fault with this status, and a fragment of a sentence for the operator.
+    Failed(Status, String),
 }
 
 /// The results for one worker.
@@ -269,10 +289,10 @@ impl Directory {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if !wanted.load(Ordering::Relaxed) {
-            return Err(Refusal::quiet(Status::ServiceUnavailable));
+            return Err(Refusal::Unwanted);
         }
         let Some(start) = Start::begin() else {
-            return Err(Refusal::quiet(Status::ServiceUnavailable));
+            return Err(Refusal::Unwanted);
         };
         let spawned = confinement::within(root.as_fd(), &self.config, || {
             spawn(&mut command, parent.as_fd(), name)
@@ -285,10 +305,23 @@ impl Directory {
     /// Opens the current directory at the path, which may have been replaced.
     fn open_root(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        open(&self.config.root, flags, Mode::empty()).map_err(|errno| Refusal {
-            status: Status::ServiceUnavailable,
-            reason: Some(format!("{} cannot be opened: {errno}", self.config.root.display())),
+        open(&self.config.root, flags, Mode::empty()).map_err(|errno| {
+            let root = self.config.root.display();
+            let why = format!("{root} cannot be opened: {errno}");
+            Refusal::Failed(Status::ServiceUnavailable, why)
         })
+    }
+
+    /// Finds the program of a path below the directory, as for a request, and starts nothing. It may wait for the disk.
+    pub(crate) fn look(&self, path: &[u8]) -> Result<PathBuf, Refusal> {
+        let root = self.open_root()?;
+        let ProgramFile { parent, len } = find(root.as_fd(), path)?;
+        let program = OsStr::from_bytes(&path[..len]);
+        let name = Path::new(program).file_name().unwrap_or(program);
+        // The bits of the mode may be for others, and the mount may permit no programs.
+        accessat(&parent, name, Access::EXEC_OK, AtFlags::EACCESS)
+            .map_err(|errno| Refusal::of_spawn(&errno.into()))?;
+        Ok(self.config.root.join(program))
     }
 }
 
@@ -315,7 +348,9 @@ fn spawn(command: &mut Command, parent: BorrowedFd<'_>, name: &[u8]) -> io::Resu
 fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<ProgramFile, Refusal> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut parent = open_beneath(root, b".", directory)?;
+    let mut end = 0;
     for len in candidates(path) {
+        end = len;
         let name = &path[..len];
         let file = open_beneath(root, name, OFlags::PATH | OFlags::CLOEXEC)?;
         let stat = fstat(&file).map_err(|errno| Refusal::of_open(errno, name))?;
@@ -324,11 +359,15 @@ fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<ProgramFile, Refusal> {
             FileType::RegularFile if stat.st_mode & 0o111 != 0 => {
                 return Ok(ProgramFile { parent, len });
             }
-            FileType::RegularFile => return Err(Refusal::quiet(Status::Forbidden)),
-            _ => return Err(Refusal::quiet(Status::NotFound)),
+            FileType::RegularFile => return Err(Refusal::NotExecutable),
+            _ => return Err(Refusal::NotRegular),
         }
     }
-    Err(Refusal::quiet(Status::NotFound))
+    Err(match &path[end..] {
+        [] => Refusal::Directory,
+        [b'.', ..] | [b'/', b'.', ..] => Refusal::Hidden,
+        _ => Refusal::Missing,
+    })
 }
 
 /// Lets the kernel read the head of a program. A program that may be executed but not read is left out.
@@ -355,34 +394,56 @@ fn open_beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
 }
 
 impl Refusal {
-    pub(crate) const fn quiet(status: Status) -> Self {
-        Self { status, reason: None }
+    /// The status of the response.
+    pub(crate) const fn status(&self) -> Status {
+        match self {
+            Self::Missing | Self::Hidden | Self::Directory | Self::NotRegular => Status::NotFound,
+            Self::Outside | Self::Circle | Self::NoRights | Self::NotExecutable => {
+                Status::Forbidden
+            }
+            Self::Unwanted => Status::ServiceUnavailable,
+            Self::Failed(status, _) => *status,
+        }
+    }
+
+    /// The reason for the operator. `name` is the path of the request.
+    pub(crate) fn reason(&self, name: &str) -> Reason {
+        match self {
+            Self::Missing => Reason::NoProgram,
+            Self::Hidden => Reason::HiddenProgram,
+            Self::Directory => Reason::ProgramDirectory,
+            Self::NotRegular => Reason::NotRegular,
+            Self::Outside => Reason::ProgramOutside,
+            Self::Circle => Reason::LinkCircle,
+            Self::NoRights => Reason::NoRights,
+            Self::NotExecutable => Reason::NotExecutable,
+            Self::Unwanted => Reason::Gone,
+            Self::Failed(_, why) => Reason::failed(name, why),
+        }
     }
 
     /// The server has too little of something.
     fn busy(error: &io::Error) -> Self {
-        let reason = Some(format!("it cannot be started: {error}"));
-        Self { status: Status::ServiceUnavailable, reason }
+        Self::Failed(Status::ServiceUnavailable, format!("it cannot be started: {error}"))
     }
 
     fn of_open(errno: Errno, path: &[u8]) -> Self {
         match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Self::quiet(Status::NotFound),
-            // XDEV: it leads out of the directory.
-            Errno::ACCESS | Errno::PERM | Errno::XDEV | Errno::LOOP => {
-                Self::quiet(Status::Forbidden)
-            }
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => Self::Missing,
+            Errno::ACCESS | Errno::PERM => Self::NoRights,
+            Errno::XDEV => Self::Outside,
+            Errno::LOOP => Self::Circle,
             _ => {
                 let name = String::from_utf8_lossy(path);
-                let reason = Some(format!("{name} cannot be opened: {errno}"));
-                Self { status: Status::ServiceUnavailable, reason }
+                let why = format!("{name} cannot be opened: {errno}");
+                Self::Failed(Status::ServiceUnavailable, why)
             }
         }
     }
 
     /// The refusal for a program that was found, but could not be executed.
     fn of_spawn(error: &io::Error) -> Self {
-        let (status, reason) = match error.kind() {
+        let (status, why) = match error.kind() {
             io::ErrorKind::PermissionDenied => {
                 (Status::Forbidden, format!("it cannot be executed: {error}"))
             }
@@ -400,7 +461,7 @@ impl Refusal {
             // Other errors, for instance ENOEXEC.
             _ => (Status::BadGateway, format!("it cannot be executed: {error}")),
         };
-        Self { status, reason: Some(reason) }
+        Self::Failed(status, why)
     }
 }
 

@@ -87,7 +87,7 @@ impl<'a> Forwarding<'a> {
 }
 
 /// Returns the status for a request that may be passed on to no upstream.
-pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
+pub fn refusal(head: &Head<'_>) -> Option<Status> {
     let mut objections = Objections::default();
     head.fields().for_each(|(name, value)| objections.note(name, value));
     objections.refusal(head)

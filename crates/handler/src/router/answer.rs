@@ -167,34 +167,16 @@ impl Router {
             Outcome::Passed(answer) => proxy::response(answer, cx.unix),
             Outcome::Recalled(recalled) => recalled.response(),
             Outcome::HandedOver(over) => self.handed_over(cx, head, serving, destination, over),
-            Outcome::Directory(id) => {
-                let status = match head.method {
-                    Method::Get | Method::Head => Status::MovedPermanently,
-                    // A client that gets a 301 may change POST to GET (RFC 9110 §15.4.2).
-                    _ => Status::PermanentRedirect,
-                };
-                files::redirect(status, head, serving.prefix(*id), b"")
-            }
-            Outcome::Moved(moved) => page::moved(ResponseHead {
-                location: Some((&moved.location[..]).into()),
-                ..bare(moved.status)
-            }),
-            Outcome::Options(allow) => {
-                let allow = Some((*allow).into());
-                Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
-            }
-            Outcome::NotAllowed(allow) => not_allowed(allow),
-            Outcome::Challenge(answer) => challenge(answer),
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
             Outcome::StatusPage(view) => self.status_page(cx, serving, *view),
-            Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
-            Outcome::Error(status, _) => page::error(bare(*status)),
-            Outcome::Refused(refusal) => refused(*refusal),
-            Outcome::Denied(denial) => denied(denial),
             Outcome::Paged(paged) => self.paged(cx, head, serving, destination, paged),
             Outcome::Postponed => unreachable!("the session asks again"),
+            outcome => {
+                let response = plain_response(head, serving, outcome);
+                response.unwrap_or_else(|| unreachable!("the others are handled above"))
+            }
         }
     }
 
@@ -271,6 +253,49 @@ pub(super) fn add_fields(
     if !rules.is_empty() {
         fields::apply_to(rules, Some(head.target), &mut response.made().head);
     }
+}
+
+/// Makes the response of an outcome that nothing but the request and its configuration decides; `None` for others.
+#[inline]
+pub(super) fn plain_response<'a>(
+    head: &Head<'_>,
+    serving: &Serving,
+    outcome: &'a Outcome,
+) -> Option<Response<'a>> {
+    Some(match outcome {
+        Outcome::Directory(id) => {
+            let status = match head.method {
+                Method::Get | Method::Head => Status::MovedPermanently,
+                // A client that gets a 301 may change POST to GET (RFC 9110 §15.4.2).
+                _ => Status::PermanentRedirect,
+            };
+            files::redirect(status, head, serving.prefix(*id), b"")
+        }
+        Outcome::Moved(moved) => page::moved(ResponseHead {
+            location: Some((&moved.location[..]).into()),
+            ..bare(moved.status)
+        }),
+        Outcome::Options(allow) => {
+            let allow = Some((*allow).into());
+            Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
+        }
+        Outcome::NotAllowed(allow) => not_allowed(allow),
+        Outcome::Challenge(answer) => challenge(answer),
+        Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
+        Outcome::Error(status, _) => page::error(bare(*status)),
+        Outcome::Refused(refusal) => refused(*refusal),
+        Outcome::Denied(denial) => denied(denial),
+        Outcome::Content(..)
+        | Outcome::Page(_)
+        | Outcome::Program(_)
+        | Outcome::Passed(_)
+        | Outcome::Recalled(_)
+        | Outcome::HandedOver(_)
+        | Outcome::Metrics
+        | Outcome::StatusPage(_)
+        | Outcome::Paged(_)
+        | Outcome::Postponed => return None,
+    })
 }
 
 /// The outcome of a route with a fixed status: an error with its page, unless the route has a text.

@@ -1,5 +1,6 @@
 //! The destinations of paths: their normal form, and their route.
 
+use http::Status;
 pub(super) use http::path::normalize_rooted as normalize;
 use http::path::{self, PathError};
 
@@ -8,6 +9,7 @@ use crate::serving::{Destination, NamedFile, Serving};
 use config::route::RouteId;
 use config::site::SiteId;
 use gateways::proxy;
+use session::reason::Reason;
 
 /// The ground of a request: the served sites, and the destination of the request among them. The ground does not change
 /// while the request goes on.
@@ -39,6 +41,30 @@ pub(super) fn place_of(
         return Err(PathError::EncodedSlash);
     }
     Ok(destination)
+}
+
+/// Finds the destination of the path of a URL on a site, and the refusal if the path leads to nothing there. The path
+/// may have any form, and `name` becomes its normal form. A refusal gets the error page of the route to which the path
+/// would belong.
+pub(super) fn place(
+    serving: &Serving,
+    site: SiteId,
+    url_path: &[u8],
+    name: &mut Vec<u8>,
+) -> (Destination, Option<(Status, Reason)>) {
+    match place_of(serving, url_path, name, |name| serving.destination(site, name)) {
+        Ok(destination) => {
+            let is_hidden = is_hidden(serving, destination, name);
+            (destination, is_hidden.then_some((Status::NotFound, Reason::Dotfile)))
+        }
+        Err(error) => {
+            let destination = match normalize(url_path, name) {
+                Ok(()) => serving.destination(site, name),
+                Err(_) => Destination { site, route: None },
+            };
+            (destination, Some((error.status(), Reason::Path(error))))
+        }
+    }
 }
 
 /// A path in normal form, as a gateway reads the path if the gateway decodes encoded slashes.

@@ -12,12 +12,11 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Coding, FieldSection, Head, ResponseHead, Status, Target};
-use http1::Limits;
+use http::{Coding, FieldSection, Framing, Head, Status, Target};
 use http1::write::{ConnectionOption, Wire, response_head};
 use ring::{Choice, Completion, Ring, Silences};
 use rustix::fs::{Mode, OFlags, open};
@@ -25,9 +24,9 @@ use sendfile::Caching;
 
 use super::admit::{client_of, sender_of, told_scheme};
 use super::advance::{advance, begin, refuse, rules_of_page};
-use super::answer::{Outcome, add_fields, challenge, fixed_response, not_allowed, refused};
+use super::answer::{Outcome, add_fields, plain_response};
 use super::asked::Asked;
-use super::destination::{Ground, is_hidden, normalize, place_of};
+use super::destination::{Ground, place};
 use super::https::{is_of_site, route_of, turned_away};
 use super::state::{Event, Next, Parsing, State};
 use crate::attach::HasSay;
@@ -38,16 +37,16 @@ use crate::serving::{Destination, Serving, Servings, Snapshot, TreeId, TreeSpec}
 use crate::{Request, Response, Ticket, files, page};
 use ::includes::Template;
 use config::route::RouteId;
-use config::site::{SiteId, without_port};
+use config::site::without_port;
 use config::text::plain;
 use config::{Action, Address, Cgi, Fastcgi, Peers, TlsClients};
 use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
+use gateways::{cgi, proxy};
 use session::context::Context;
 use session::fields;
 use session::forwarded::Scheme;
 use session::kind;
 use session::network::{Handshake, Origin};
-use session::page::bare;
 use session::reason::Reason;
 use session::request_id::RequestId;
 use session::shell::{Complaint, Operator, Shell};
@@ -120,6 +119,8 @@ pub struct Parts {
     pub asked: String,
     /// The port of the URL; `None` if the URL has no port.
     pub port: Option<u16>,
+    /// The method of the request.
+    pub method: String,
     /// The head of the request, as a client would send it.
     pub head: String,
     /// The client, if the rules for clients are to be applied.
@@ -192,12 +193,13 @@ impl Handshake for Named {
 ///
 /// A sentence for the operator.
 pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts, has_say: HasSay) -> Result<String, String> {
-    let parsed = http1::parse(parts.head.as_bytes(), &Limits::DEFAULT);
+    let limits = &snapshot.tuning().request_limits;
+    let parsed = http1::parse(parts.head.as_bytes(), limits);
     let parsed = parsed.map_err(|reject| format!("the request is refused: {reject}"))?;
     let (request, _) = parsed.ok_or("the request is not complete")?;
     let head = &request.head;
     let mut out = Explanation::default();
-    out.say("request", format_args!("GET {}", parts.url));
+    out.say("request", format_args!("{} {}", parts.method, parts.url));
     let (listener, address) = listener_of(&snapshot, head, parts)?;
     let is_tls = parts.scheme == Scheme::Https;
     let protocol = if is_tls { "TLS" } else { "without TLS" };
@@ -265,22 +267,26 @@ pub fn explain(snapshot: Arc<Snapshot>, parts: &Parts, has_say: HasSay) -> Resul
                 out.say("https", "the site answers such requests without its routes (`https`)");
                 if is_of_site(&outcome) {
                     let route = route_of(&serving, site, head.target);
-                    refused = refused_by_rules(&mut out, ground, route, client);
+                    refused = refused_by_rules(&mut out, ground, route, client, head.framing);
                 }
             }
         }
         next = refuse(ground, None, refused.unwrap_or(outcome));
     } else {
         say_challenge(&mut out, &serving, head, is_tls, serving.to_https(site).is_some());
-        let (place, refusal) = place(&serving, site, head, &mut name);
-        destination = place;
+        let Target::Origin { path, .. } = head.target else {
+            return Err("only requests for a path are explained".to_owned());
+        };
+        let refusal;
+        (destination, refusal) = place(&serving, site, path, &mut name);
         let ground = Ground { serving: &serving, destination };
         say_route(&mut out, &serving, destination, &name);
         let owner = match (destination.route, &refusal) {
             (None, None) => serving.directory(site, &name),
             (route, _) => route,
         };
-        let refused = refused_by_rules(&mut out, ground, owner, client);
+        let refused = refused_by_rules(&mut out, ground, owner, client, head.framing);
+        let refusal = refusal.map(|(status, reason)| Outcome::Error(status, reason));
         next = match refused.or(refusal) {
             Some(outcome) => refuse(ground, None, outcome),
             None => {
@@ -403,33 +409,6 @@ fn shell(snapshot: &Arc<Snapshot>) -> Result<Shell<Nobody>, String> {
     Ok(Shell::new(ring, cx, Arc::new(Silences::default()), Nobody))
 }
 
-/// The destination of a request, and its refusal if its path leads nowhere.
-fn place(
-    serving: &Serving,
-    site: SiteId,
-    head: &Head<'_>,
-    name: &mut Vec<u8>,
-) -> (Destination, Option<Outcome>) {
-    let Target::Origin { path, .. } = head.target else {
-        let refusal = Outcome::Error(Status::BadRequest, Reason::Target);
-        return (Destination { site, route: None }, Some(refusal));
-    };
-    match place_of(serving, path, name, |name| serving.destination(site, name)) {
-        Ok(destination) => {
-            let is_hidden = is_hidden(serving, destination, name);
-            let refusal = Outcome::Error(Status::NotFound, Reason::Dotfile);
-            (destination, is_hidden.then_some(refusal))
-        }
-        Err(error) => {
-            let destination = match normalize(path, name) {
-                Ok(()) => serving.destination(site, name),
-                Err(_) => Destination { site, route: None },
-            };
-            (destination, Some(Outcome::Error(error.status(), Reason::Path(error))))
-        }
-    }
-}
-
 /// Shows the route that has the path, and the other routes above the path, with the reasons against them.
 fn say_route(out: &mut Explanation, serving: &Serving, destination: Destination, name: &[u8]) {
     let chosen = destination.route;
@@ -477,6 +456,7 @@ fn refused_by_rules(
     Ground { serving, destination }: Ground<'_>,
     owner: Option<RouteId>,
     client: Option<Client>,
+    framing: Framing,
 ) -> Option<Outcome> {
     let (access_of_site, limits_of_site) = serving.conditions(destination.site);
     let access = owner.map_or(access_of_site, |id| &serving.route(id).access);
@@ -504,21 +484,30 @@ fn refused_by_rules(
     if let Some(bytes) = limits.bytes_per_second {
         out.say("limit", format_args!("{bytes} bytes a second on a connection"));
     }
-    let permitted = access.permitted()?;
-    match client {
-        None => {
-            out.say("client", "permitted, as is assumed (--from ADDRESS applies the rules)");
-            None
-        }
-        Some(from) if permitted.contains(from.address()) => {
-            out.say("client", format_args!("{from} is permitted"));
-            None
-        }
-        Some(from) => {
-            out.say("client", format_args!("{from} is not permitted"));
-            Some(Outcome::Refused(Refusal::Forbidden))
+    let body = destination.route.and_then(|id| Some((id, serving.route(id).max_body?)));
+    if let Some((_, bytes)) = body {
+        let how = match framing {
+            Framing::Unknown => " (the body has no declared length, and is refused beyond it)",
+            _ => "",
+        };
+        out.say("max-body", format_args!("{bytes} bytes{how}"));
+    }
+    if let Some(permitted) = access.permitted() {
+        match client {
+            None => {
+                out.say("client", "permitted, as is assumed (--from ADDRESS applies the rules)")
+            }
+            Some(from) if permitted.contains(from.address()) => {
+                out.say("client", format_args!("{from} is permitted"));
+            }
+            Some(from) => {
+                out.say("client", format_args!("{from} is not permitted"));
+                return Some(Outcome::Refused(Refusal::Forbidden));
+            }
         }
     }
+    let guard = body.and_then(|(id, _)| serving.guard(id))?;
+    guard.admit_body(framing).err().map(Outcome::Refused)
 }
 
 /// Says that an authorizer would be asked. The explanation goes on as if it let the request pass.
@@ -567,9 +556,21 @@ fn follow<'a>(
                 let response = Response::bare(includes::head(&parsing.resource));
                 return say_response(out, shell, ground, request, (None, true), response);
             }
-            Next::Program { .. } => return say_program(out, ground),
-            Next::Script { route, name, .. } => return say_script(out, serving, route, &name),
-            Next::Proxy { .. } => return say_upstream(out, ground),
+            Next::Program { path, asked, .. } => match find_program(ground, request, &path) {
+                Ok(program) => return say_program(out, ground, &program),
+                Err(refusal) => {
+                    out.say("program", "none is started (cgi)");
+                    advance(ground, State::Program(asked, 0), Event::Program(refusal))
+                }
+            },
+            Next::Script { route, name, .. } => match refused_by_gateway(request) {
+                None => return say_script(out, serving, route, &name),
+                Some(refusal) => advance(ground, State::Server(None, 0), Event::Server(refusal)),
+            },
+            Next::Proxy { .. } => match refused_by_gateway(request) {
+                None => return say_upstream(out, ground),
+                Some(refusal) => advance(ground, State::Server(None, 0), Event::Server(refusal)),
+            },
             Next::Loop { .. } => {
                 out.say("redirect", "it leads to this path itself");
                 let outcome = Outcome::Error(Status::InternalServerError, Reason::RedirectLoop);
@@ -693,7 +694,7 @@ fn say_resource(out: &mut Explanation, spec: &TreeSpec, resource: &Resource) {
 }
 
 /// The path of the file that a resource is: the index of a directory, or a page without its suffix.
-fn path_of(spec: &TreeSpec, resource: &Resource, path: &Path) -> std::path::PathBuf {
+fn path_of(spec: &TreeSpec, resource: &Resource, path: &Path) -> PathBuf {
     let is_directory = resource.path.is_empty() || resource.path.ends_with(b"/");
     if is_directory {
         return match spec.rules.index.get(resource.index) {
@@ -734,13 +735,32 @@ fn say_files(out: &mut Explanation, path: &Path, files: &FileSet) {
     out.say("media type", &files.content_type);
 }
 
-fn say_program(out: &mut Explanation, Ground { serving, destination }: Ground<'_>) {
-    let Some(Action::Cgi(Cgi { root, environment, .. })) =
+/// Finds the program of a request as a server does, and starts nothing.
+fn find_program(
+    Ground { serving, destination }: Ground<'_>,
+    request: &Request<'_>,
+    path: &[u8],
+) -> Result<PathBuf, cgi::Answer> {
+    let id = destination.route.expect("programs are of a route");
+    match (serving.programs(id), path.get(serving.prefix(id).len()..)) {
+        (Some(directory), Some(rest)) => cgi::look(directory, rest, &request.head.method),
+        _ => Err(cgi::Answer::Error(Status::NotFound, Reason::NoProgram)),
+    }
+}
+
+/// The answer to a request that may be passed on to no upstream.
+fn refused_by_gateway(request: &Request<'_>) -> Option<proxy::Answer> {
+    let status = proxy::request::refusal(request.head)?;
+    Some(proxy::Answer::Error(status, Reason::NotPassedOn))
+}
+
+fn say_program(out: &mut Explanation, Ground { serving, destination }: Ground<'_>, program: &Path) {
+    let Some(Action::Cgi(Cgi { environment, .. })) =
         destination.route.map(|id| &serving.route(id).action)
     else {
         return;
     };
-    out.say("program", format_args!("one below {} (cgi), which is not started", root.display()));
+    out.say("program", format_args!("{} (cgi), which is not started", program.display()));
     say_names(out, "environment", environment.iter().map(|(name, _)| &name[..]));
 }
 
@@ -862,17 +882,8 @@ fn response_of<'a>(
             let policy = entry.route.action.files()?.rules.policy;
             files::response(cx, head, &entry.prefix, policy, &entry.fields, content)
         }
-        Outcome::Directory(id) => {
-            files::redirect(Status::MovedPermanently, head, serving.prefix(*id), b"")
-        }
-        Outcome::Moved(moved) => page::moved(ResponseHead {
-            location: Some((&moved.location[..]).into()),
-            ..bare(moved.status)
-        }),
-        Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
-        Outcome::NotAllowed(allow) => not_allowed(allow),
-        Outcome::Challenge(answer) => challenge(answer),
-        Outcome::Refused(refusal) => refused(*refusal),
+        Outcome::Program(answer) => cgi::response(head, answer),
+        Outcome::Passed(answer) => proxy::response(answer, cx.unix),
         Outcome::Paged(paged) => {
             let mut response = response_of(cx, serving, head, &paged.error)?;
             if let Answer::Resource(resource) = &paged.page
@@ -882,6 +893,6 @@ fn response_of<'a>(
             }
             response
         }
-        outcome => page::error(bare(outcome.error()?)),
+        outcome => plain_response(head, serving, outcome)?,
     })
 }

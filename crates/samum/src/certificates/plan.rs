@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use config::{Address, Config, Listen, Tls};
+use tls::Urls;
 
 /// The port that URLs with `https` leave out.
 const DEFAULT_PORT: u16 = 443;
@@ -27,8 +28,8 @@ pub(super) struct Listener {
     pub(super) sites: Vec<Shown>,
     /// The index of the default site among them.
     pub(super) default: usize,
-    /// The URL for clients that speak HTTP without TLS.
-    pub(super) url: String,
+    /// The URLs for clients that speak HTTP without TLS.
+    pub(super) urls: Urls,
     /// True if clients may choose HTTP/2.
     pub(super) http2: bool,
 }
@@ -77,19 +78,22 @@ pub(super) fn listeners(
             Shown { site: *site, tls: if is_own { *site } else { here[default] } }
         };
         let port = ports.get(number).copied().or_else(|| listen.address.port());
+        let port = port.filter(|port| *port != DEFAULT_PORT);
+        let default_url = url(&sites[here[default]].hosts, &listen.address, port);
+        let hosts = here.iter().flat_map(|index| sites[*index].hosts.clone()).collect();
         Some(Listener {
             number: *number,
             http2: listen.http2,
             sites: here.iter().map(shown).collect(),
             default,
-            url: url(&sites[here[default]].hosts, &listen.address, port),
+            urls: Urls::new(default_url, hosts, port),
         })
     };
     listeners.iter().filter_map(listener).collect()
 }
 
-/// Returns the URL of a site at an address: with its first host that is no wildcard, or else the address. It is empty if the
-/// site has no such host, and the listener has all addresses of the machine.
+/// Returns the URL of a site at an address, with the port that it names: with its first host that is no wildcard, or
+/// else the address. It is empty if the site has no such host, and the listener has all addresses of the machine.
 fn url(hosts: &[String], address: &Address, port: Option<u16>) -> String {
     let host = match (hosts.iter().find(|host| !host.starts_with('*')), address) {
         (Some(host), _) => host.clone(),
@@ -99,7 +103,7 @@ fn url(hosts: &[String], address: &Address, port: Option<u16>) -> String {
         // Its clients are on this machine.
         (None, Address::Unix(_)) => "localhost".to_owned(),
     };
-    match port.filter(|port| *port != DEFAULT_PORT) {
+    match port {
         Some(port) => format!("https://{host}:{port}/"),
         None => format!("https://{host}/"),
     }
@@ -150,27 +154,31 @@ mod tests {
         let mut config = Config { sites, ..Config::default() };
         let all = [(0, plain), (4, one.clone()), (5, two.clone())];
         let own = |site| Shown { site, tls: site };
+        let urls = |default: &str, hosts: &[&str], port| {
+            let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+            Urls::new(default.to_owned(), hosts, port)
+        };
         let mut expected = [
             Listener {
                 number: 4,
                 http2: true,
                 sites: vec![own(0), Shown { site: 1, tls: 0 }, own(2)],
                 default: 0,
-                url: "https://a/".to_owned(),
+                urls: urls("https://a/", &["a", "b"], None),
             },
             Listener {
                 number: 5,
                 http2: true,
                 sites: vec![own(2)],
                 default: 0,
-                url: "https://[2001:db8::1]:8443/".to_owned(),
+                urls: urls("https://[2001:db8::1]:8443/", &[], Some(8443)),
             },
         ];
         assert_eq!(planned(&config, &all), expected);
         config.sites[3].is_default = true;
         expected[0].sites[1].tls = 2;
         expected[0].default = 2;
-        expected[0].url = "https://10.0.0.1/".to_owned();
+        expected[0].urls = urls("https://10.0.0.1/", &["a", "b"], None);
         assert_eq!(planned(&config, &all), expected);
         // A listener that has TLS no more.
         assert_eq!(planned(&config, &[(4, listen(one.address, false))]), []);
@@ -195,7 +203,7 @@ mod tests {
             let config = Config { sites, ..Config::default() };
             // The kernel has chosen the port of listener 9.
             let number = if listen.address.port() == Some(0) { 9 } else { 1 };
-            assert_eq!(planned(&config, &[(number, listen)])[0].url, url);
+            assert_eq!(planned(&config, &[(number, listen)])[0].urls.default, url);
         }
     }
 }

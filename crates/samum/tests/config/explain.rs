@@ -8,7 +8,7 @@ use std::process::Command;
 
 use testkit::{Server, Tree};
 
-use crate::common::{SAMUM, ask, on_both_drivers};
+use crate::common::{SAMUM, ask, connect, on_both_drivers, request};
 
 /// Asks with these arguments; returns the exit code, and what was printed and complained of.
 fn explain(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -144,6 +144,81 @@ fn what_a_server_would_do_is_explained_and_not_done() {
         let is_of_request = |line: &String| line.contains("404 for ");
         assert!(!server.stderr().iter().any(is_of_request), "{:?}", server.stderr());
     });
+}
+
+#[test]
+fn programs_that_would_not_run_and_bodies_that_are_too_long_are_explained() {
+    let dir = Tree::new()
+        .file("cgi/run", "#!/bin/sh\nprintf '\\nran'\n")
+        .file("cgi/plain", "#!/bin/sh\n")
+        .file("cgi/.hidden", "#!/bin/sh\n")
+        .directory("cgi/d")
+        .symlink("cgi/out", "/bin/true")
+        .symlink("cgi/circle", "circle");
+    for program in ["run", ".hidden"] {
+        let path = dir.path().join("cgi").join(program);
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = dir.path().join("samum.toml");
+    let at = dir.path().display();
+    let text = format!(
+        "[server]\nthreads = 1\n[[site]]\nlisten = ['127.0.0.1:0']\n\
+         [[site.route]]\npath = '/cgi/'\ncgi = '{at}/cgi'\nmax-body = 10\n\
+         [[site.route]]\npath = '/api/'\nproxy = 'http://127.0.0.1:9'\n"
+    );
+    fs::write(&path, text).unwrap();
+    let mut command = Command::new(SAMUM);
+    let server = Server::spawn(command.arg("serve").arg("--config").arg(&path)).unwrap();
+    let config = path.to_str().unwrap();
+    let long = "413 Content Too Large: its body is longer than `max-body`";
+    for (method, target, length, expected) in [
+        ("GET", "cgi/run", 0, "cgi/run (cgi), which is not started"),
+        ("POST", "cgi/run", 10, "cgi/run (cgi), which is not started"),
+        ("POST", "cgi/run", 11, long),
+        ("GET", "cgi/plain", 11, long),
+        ("TRACE", "cgi/run", 0, "405 Method Not Allowed: "),
+        ("TRACE", "api/", 0, "405 Method Not Allowed: "),
+        ("GET", "cgi/none", 0, "404 Not Found: no program has this path"),
+        (
+            "GET",
+            "cgi/.hidden",
+            0,
+            "404 Not Found: no program is reached by a name that begins with a dot",
+        ),
+        (
+            "GET",
+            "cgi/d/.hidden",
+            0,
+            "404 Not Found: no program is reached by a name that begins with a dot",
+        ),
+        ("GET", "cgi/d", 0, "404 Not Found: a directory, and no program in it is named"),
+        ("GET", "cgi/", 0, "404 Not Found: a directory, and no program in it is named"),
+        ("GET", "cgi/plain/info", 0, "403 Forbidden: the file is not executable"),
+        (
+            "GET",
+            "cgi/out",
+            0,
+            "403 Forbidden: a symbolic link leads out of the directory of the programs",
+        ),
+        ("GET", "cgi/circle", 0, "403 Forbidden: symbolic links lead in a circle"),
+    ] {
+        let url = format!("http://localhost/{target}");
+        let field = format!("Content-Length: {length}");
+        let fields: &[&str] = if length > 0 { &["-H", &field] } else { &[] };
+        let (code, said, error) =
+            explain(&[&[&url[..], "--config", config, "-X", method], fields].concat());
+        assert_eq!((code, &error[..]), (Some(0), ""), "{method} {target}");
+        assert!(said.contains(expected), "{method} {target}: no {expected:?} in\n{said}");
+        assert!(said.starts_with(&format!("request       {method} {url}\n")), "{said}");
+        let field = if length > 0 { format!("\n{field}") } else { String::new() };
+        let mut client = connect(&server);
+        client.send(request(&format!("{method} /{target}{field}"))).unwrap();
+        client.send(vec![b'x'; length]).unwrap();
+        let status = client.response().unwrap().status.to_string();
+        let (of_explanation, _) = explained_response(&said);
+        let expected = if of_explanation == "none" { "200" } else { &of_explanation };
+        assert_eq!(status, expected, "{method} {target}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use testkit::{Server, Tree, skip};
 use crate::common::as_nobody;
 use crate::tls::Authority;
 
+mod agreement;
 mod examples;
 mod explain;
 mod from_nginx;

@@ -633,7 +633,7 @@ fn an_explanation_says_that_an_authorizer_would_be_asked() {
     let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
     let told = |path: &str| {
         let url = format!("http://a.example{path}");
-        let question = Question::new(&url, None, &[]).expect("a question");
+        let question = Question::new("GET", &url, None, &[]).expect("a question");
         explain(Arc::clone(&snapshot), &question.parts().expect("a request"), has_say)
             .expect("an explanation")
     };

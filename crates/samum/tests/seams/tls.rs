@@ -21,7 +21,7 @@ use sendfile::KernelTcp;
 use testkit::AnyCertificate;
 use tls::{
     Acceptor, Acceptors, ListenerTls, Pair, Profile, Secured, SharedAcceptors, SiteTls, TicketKeys,
-    WorkerAcceptors,
+    Urls, WorkerAcceptors,
 };
 
 use crate::cases::Site;
@@ -55,8 +55,8 @@ pub(crate) fn acceptors_of(pair: Pair) -> WorkerAcceptors {
     let acceptor =
         Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).expect("settings");
     let acceptors = Acceptors::new();
-    let url = "https://example.org/".into();
-    acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, url })]));
+    let urls = Arc::new(Urls::new("https://example.org/".to_owned(), Vec::new(), None));
+    acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, urls })]));
     WorkerAcceptors::new(acceptors)
 }
 

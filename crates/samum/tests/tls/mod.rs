@@ -249,6 +249,14 @@ impl TlsClient {
         shown[0].clone().into_owned()
     }
 
+    /// Sends a request, and returns all that comes up to the end of the connection.
+    pub(crate) fn ask(&mut self, request: &str) -> io::Result<Vec<u8>> {
+        self.0.write_all(request.as_bytes())?;
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The body of the last response, which is a text.
     pub(crate) fn rest(&mut self, path: &str) -> io::Result<String> {
         self.0.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;

@@ -4,6 +4,7 @@ mod failures;
 mod listeners;
 mod load;
 mod manager;
+mod requests;
 
 use core::time::Duration;
 use std::fs;

@@ -23,7 +23,7 @@ fn scene() -> (Arc<Acceptors>, Rc<Listening>) {
     };
     let acceptor = Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).unwrap();
     let shared = Acceptors::new();
-    shared.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://a/".into() })]));
+    shared.replace(HashMap::from([(0, ListenerTls { acceptor, urls: Arc::default() })]));
     let listening = WorkerAcceptors::new(Arc::clone(&shared)).of(0).unwrap();
     (shared, listening)
 }

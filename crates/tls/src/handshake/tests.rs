@@ -38,7 +38,7 @@ impl Scene {
         };
         let acceptor = Acceptor::new(vec![site], Box::new(|_| 0), &TicketKeys::new()).unwrap();
         let shared = Acceptors::new();
-        shared.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://a/".into() })]));
+        shared.replace(HashMap::from([(0, ListenerTls { acceptor, urls: Arc::default() })]));
         let listening = WorkerAcceptors::new(shared).of(0).unwrap();
 
         let der = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();

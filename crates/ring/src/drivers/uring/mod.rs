@@ -302,7 +302,6 @@ impl Uring {
         for _ in 0..self.starved.len() {
             let Some(key) = self.starved.pop_front() else { return };
             self.begin(common, key);
-            }
         }
     }
 
