@@ -1,6 +1,7 @@
 //! A server with scripts, and php-fpm.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -46,9 +47,9 @@ impl Php {
         let mut child =
             tether(&mut command).spawn().map_err(|error| format!("{program}: {error}"))?;
         let socket = tree.path().join("php.sock");
-        if wait_until(SOON, || socket.exists() || !matches!(child.try_wait(), Ok(None)))
-            && socket.exists()
-        {
+        // The socket has its name before php-fpm listens on it.
+        let listens = || UnixStream::connect(&socket).is_ok();
+        if wait_until(SOON, || listens() || !matches!(child.try_wait(), Ok(None))) && listens() {
             return Ok(Self(child));
         }
         let log = fs::read_to_string(tree.path().join("php.log")).unwrap_or_default();
