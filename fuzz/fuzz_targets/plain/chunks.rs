@@ -104,10 +104,16 @@ fn size_of_line(line: &[u8]) -> Option<u64> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let rest = &line[digits..];
     let extension = rest.trim_ascii_start();
-    if digits > 16 || !(rest.is_empty() || extension.starts_with(b";")) || !is_value(rest) {
+    let is_end = extension.is_empty() || extension.starts_with(b";");
+    if significant(&line[..digits]) > 16 || !is_end || !is_value(rest) {
         return None;
     }
     u64::from_str_radix(str::from_utf8(&line[..digits]).ok()?, 16).ok()
+}
+
+/// The number of digits from the first that is not zero on.
+fn significant(digits: &[u8]) -> usize {
+    digits.iter().skip_while(|&&digit| digit == b'0').count()
 }
 
 fn may_become_size_line(rest: &[u8]) -> bool {
@@ -117,10 +123,11 @@ fn may_become_size_line(rest: &[u8]) -> bool {
     let rest = &start[digits..];
     let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     let extension = &rest[spaces..];
-    if digits > 16 || (digits == 0 && (ended || !rest.is_empty())) || !is_value(rest) {
+    let is_too_long = significant(&start[..digits]) > 16;
+    if is_too_long || (digits == 0 && (ended || !rest.is_empty())) || !is_value(rest) {
         return false;
     }
-    extension.starts_with(b";") || (extension.is_empty() && !(ended && spaces > 0))
+    extension.starts_with(b";") || extension.is_empty()
 }
 
 fn is_name(bytes: &[u8]) -> bool {
