@@ -72,13 +72,13 @@ pub struct Router {
     programs: Programs,
     proxy: Proxy,
     pages: Pages,
-    /// The servings that were replaced, oldest first. (A [`Serving`] is a configuration in use by this worker.) Each
-    /// has the list of its trees that the next serving does not have. Requests that began before the replacement may
-    /// still use these trees.
+    /// The servings that were replaced, oldest first. (A [`Serving`] is a configuration in use by this worker.) Beside
+    /// each serving is the list of its trees that the next serving does not have. Requests that began before the
+    /// replacement may still use these trees.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests that wait for an event.
     pending: HashMap<Ticket, Pending, RandomState>,
-    /// The answers to requests that had to wait, until their sessions take these answers.
+    /// Answers to requests that had to wait. An answer stays here until the session takes it.
     answers: VecDeque<(Ticket, Answer)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
@@ -123,7 +123,7 @@ impl Handler for Router {
                     Method::Get | Method::Head => {
                         Outcome::Error(Status::BadRequest, Reason::Target)
                     }
-                    // `CONNECT` comes here: it is for forward proxies (RFC 9110 §9.3.6), and samum is none.
+                    // `CONNECT` comes here: it is for forward proxies (RFC 9110 §9.3.6), and samum is no forward proxy.
                     method => not_taken(method, ALLOW_NONE),
                 };
                 let admitted = admit_at_site(shell, request, &serving, site, None);
@@ -289,8 +289,8 @@ impl Handler for Router {
     fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
         loop {
             let (ticket, interim) = self.proxy.next_interim()?;
-            // If an upstream responds to an include of a page, its interim responses are dropped: the head of the
-            // response is the page's.
+            // Interim responses to an include are dropped, because the client gets the head of the page and not the
+            // head of the include.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, interim));
             }
@@ -300,7 +300,7 @@ impl Handler for Router {
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         loop {
             let (ticket, answer) = self.answers.pop_front()?;
-            // An answer to an include is dropped, because its page is no longer wanted.
+            // An answer to an include is dropped, because the page of the include is no longer wanted.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, answer));
             }
@@ -475,7 +475,8 @@ impl Router {
         let Some(storage) = storage_of(shell, request, &serving, route) else {
             return self.proxy.consumer(request, Needs::Nothing, bytes_max);
         };
-        // A body of unknown length is collected, so it may not exceed the limit of all collected bodies together.
+        // A body of unknown length is collected, so its length must not exceed the limit of all collected bodies
+        // together.
         let of_all = serving.snapshot.quota().bytes_max().max(storage.memory_max);
         let is_collected = request.head.framing == Framing::Unknown;
         let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };

@@ -1,22 +1,23 @@
 //! Decides when a block that was found resident has to be checked again.
 //!
 //! An exact check costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is cold);
-//! `cachestat(2)` costs 1 to 2 us and can only show that a page is missing. A block leaves the page cache when
-//! memory is short, when a process drops it, or when its file changes, and the kernel reports none of these events.
-//! So a block is believed to be resident only for a limited time after a check. In addition, each use touches one byte
-//! of the block; only right after a read the touch may be left out ([`JUST_READ`]).
+//! `cachestat(2)` costs 1 to 2 us. `cachestat(2)` can show that a page is missing, but not that all pages are resident.
+//! A block leaves the page cache when memory is short, when a process drops it, or when its file changes, and the
+//! kernel reports none of these events. So a block is believed to be resident only for a limited time after a check. In
+//! addition, each use touches one byte of the block. Only a use right after a read of the block needs no touch
+//! ([`JUST_READ`]).
 
 use core::time::Duration;
 
 /// An exact check is believed for this time while `cachestat` finds no page missing. `cachestat` cannot tell a page
-/// that stayed from a page that was evicted and read again since the check, so no check holds for ever. If a block
-/// is checked every 10 s, the copies cost less than a thousandth of the CPU.
+/// that stayed from a page that was evicted and read again since the check, so no check holds for ever. If a block is
+/// checked every 10 s, the copies cost less than a thousandth of the CPU time.
 const LOOK: Duration = Duration::from_secs(10);
 /// A confirmation, or a check of a mapping, is believed for this time: a file that is sent 1,000 times a second is
-/// confirmed at every fifth send. Reclaim does not evict a page that was touched within this time.
+/// confirmed at every fifth send. The kernel does not evict a page that was touched within this time.
 const CONFIRMATION: Duration = Duration::from_millis(5);
-/// A check that nothing can confirm is believed for this time. If a file is sent all the time, one copy in 50 ms
-/// costs less than a thousandth of the CPU for each block.
+/// A check that nothing can confirm is believed for this time. If a file is sent all the time, one copy in 50 ms costs
+/// less than a thousandth of the CPU time for each block.
 const LOOK_ALONE: Duration = Duration::from_millis(50);
 /// A block that a read has just brought needs no touch for this time. The touch would be costly: the processor's
 /// first access to memory that the disk has written.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// The minimum bytes of a read that continues a stream: the size of the blocks whose residency is remembered. A copy of
-/// this size costs as much as an exact residency check, and shows the same.
+/// this size costs as much as an exact residency check, and also shows which bytes are resident.
 pub const CHUNK_MIN: u64 = 256 * 1024;
 /// The maximum bytes of a read that continues a stream: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
 pub const CHUNK_MAX: u64 = 1024 * 1024;
@@ -12,8 +12,8 @@ pub const CHUNK_MAX: u64 = 1024 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
     /// The time in which the *harmless* window drains at the measured rate. The harmless window is used without a
-    /// trial, because other reads wait for it only this time. The time is half of one access of a hard disk: a client
-    /// that waits for a disk does not notice it. A client does not notice a stop of this length either, so
+    /// trial, because this window delays other reads by at most `wait`. The time is half of one access of a hard disk:
+    /// a client that waits for a disk does not notice it. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
     /// The minimum busy time of a round: the time in which reads are in flight. A rate limit of the kernel first lets
@@ -21,31 +21,31 @@ pub struct Constants {
     /// ms has the bytes for 150 ms, and the device seems three times as fast as it is. In a much shorter round the
     /// device would seem as fast as memory.
     pub round: Duration,
-    /// The minimum number of reads in a round. It makes rounds longer on devices that need more than `round` for so
-    /// many reads.
+    /// The minimum number of reads in a round. This minimum makes rounds longer on devices that need more time than
+    /// `round` for so many reads.
     pub reads: u64,
     /// The time for which two results are used before they are measured again. One is the window of the most *power*
     /// (rate divided by latency). The other is the rate of a device that is limited in slices of time
-    /// ([`Spacing`](crate::Spacing)). The filters of BBR are as long.
+    /// ([`Spacing`](crate::Spacing)). The filters of BBR have the same length.
     pub memory: Duration,
     /// The smallest window: two of the smallest reads, so that one read is under way while the end of the other read is
     /// handled.
     pub window_min: u64,
     /// The window of an unknown device. With half of this window, one cold file right after the start is a sixth slower
-    /// than with this window: the first rounds do not show that the device is fast. With twice this window, other reads
-    /// wait 1.5 times as long (`tests/disks.txt`).
+    /// than with this window. The reason is that the first rounds do not show that the device is fast. With twice this
+    /// window, other reads wait 1.5 times as long (`tests/disks.txt`).
     pub window_first: u64,
     /// The largest window: a read of [`CHUNK_MAX`] in each of the 32 slots that a worker or a process has for one
     /// device.
     pub window_max: u64,
     /// The kernel may read ahead if the harmless window has at least this many bytes.
     pub readahead: u64,
-    /// A round is *fast* if it lets the kernel read ahead. After one fast round, the next round is fast with a harmless
-    /// window that is smaller than `readahead` by this factor. After two fast rounds in a row, the window may be
-    /// smaller by the square of the factor. When `memory` has passed, the rule for one round applies again. There are
-    /// two reasons for this factor. Bytes that the kernel has read ahead need no reads later and are not counted, so
-    /// the device looks slower than it is. A device that other processes use looks slower, too. One round does not
-    /// permit the square, because a rate limit first lets a burst through.
+    /// A round is *fast* if it lets the kernel read ahead. After one fast round, the next round counts as fast if its
+    /// harmless window has at least `readahead` divided by this factor. After two fast rounds in a row, at least
+    /// `readahead` divided by the square of this factor is enough. When `memory` has passed, the rule for one round
+    /// applies again. There are two reasons for this factor. Bytes that the kernel has read ahead need no reads later
+    /// and are not counted, so the device looks slower than it is. A device that other processes use looks slower, too.
+    /// One round does not permit the square, because a rate limit first lets a burst through.
     ///
     /// Measurements and simulations:
     ///
@@ -78,7 +78,7 @@ pub struct Constants {
     pub quick: u32,
     /// [`Spacing`](crate::Spacing): a limit in slices is measured for this time, which is several slices of 100 ms.
     pub slices: Duration,
-    /// [`Spacing`](crate::Spacing): of this many bytes, streams leave one byte to other reads.
+    /// [`Spacing`](crate::Spacing): out of each `spare` bytes, streams leave one byte to other reads.
     pub spare: u64,
 }
 
@@ -118,12 +118,12 @@ pub struct Pace {
     window: u64,
     /// The harmless window in bytes. When a round has been judged, `window` is at least as large.
     harmless: u64,
-    /// The number of rounds in a row that have shown a fast device, at most 2. The kernel may read ahead if it is
-    /// not 0.
+    /// The number of rounds in a row that have shown a fast device, at most 2. The kernel may read ahead if this number
+    /// is not 0.
     fast: u8,
     /// Bytes in flight.
     in_flight: u64,
-    /// The time of the last begin or end.
+    /// The time at which a read last began or ended.
     now: Duration,
     round: Round,
     best: Best,

@@ -1,9 +1,9 @@
 //! The pace of a device: the size of reads, the number of reads at a time, and the time for which memory pages are
 //! regarded as resident after a read.
 //!
-//! All readers of files use this model. Each worker has its own [`Pace`] for each device (`st_dev`), and so has each
-//! process that reads without workers. The model is pure: it receives the times at which each read begins and ends, and
-//! decides from three sums.
+//! All readers of files use this model. Each worker has its own [`Pace`] for each device (`st_dev`). A process that
+//! reads without workers also has its own [`Pace`] for each device. The model is pure: it receives the times at which
+//! each read begins and ends, and decides from three sums.
 //!
 //! **What is measured.** A device is a server with a queue. While reads are in flight, the device is *busy*. A *round*
 //! has at least 50 ms of busy time and 8 reads. The three sums of a round are: the busy time, the bytes read, and the
@@ -20,7 +20,8 @@
 //! of two:
 //!
 //! - the *harmless* window: the bytes that drain in 5 ms at the measured rate. The harmless window is used without a
-//!   trial, because other reads wait for it only about 5 ms. On a fast device the harmless window is the larger one;
+//!   trial, because this window delays other reads by at most about 5 ms. On a fast device the harmless window is the
+//!   larger one;
 //! - the window of the most *power*: rate divided by latency (Kleinrock 1979). If the bytes in flight are doubled, the
 //!   power of a network disk doubles until its link is full. The power of a hard disk rises as long as reads get
 //!   larger. If the bytes in flight are doubled on a disk with a rate limit, the power of the disk is halved: the rate
@@ -30,7 +31,7 @@
 //!
 //! The larger of the two windows is used. [`Pace::chunk`] is half of the window, between 256 KiB and 1 MiB.
 //! [`Pace::depth`] is the number of chunks in the window: two reads of 256 KiB in the smallest window, many reads of 1
-//! MiB in a large window. If the harmless window of a device has 4 MiB, the kernel may read ahead
+//! MiB in a large window. If the harmless window of a device has at least 4 MiB, the kernel may read ahead
 //! ([`Pace::lets_kernel_read_ahead`]). The kernel's readahead is megabytes for each stream, and no window bounds this
 //! readahead. When the readahead of a file has begun, it ends only with the file. So there is no readahead until the
 //! device is known to be fast. If 16 MiB are read quickly, the device is regarded as fast before the first round ends.
@@ -46,13 +47,13 @@
 //! by the slots of the worker (or of the process). The model also measures first reads, so the model notices if more
 //! bytes in flight would raise the power.
 //!
-//! **How the model forgets.** The best power is used for 10 s. Then the next round becomes the best round, and twice
-//! the window of this round and half the window are tried again. BBR uses the measured latency of a path for the same
-//! time (Cardwell and others 2016). The harmless window comes from the last round.
+//! **How the model forgets.** The best power is used for 10 s. After this time the next round becomes the best round,
+//! and twice the window of this round and half the window are tried again. BBR uses the measured latency of a path for
+//! the same time (Cardwell and others 2016). The harmless window comes from the last round.
 //!
 //! **Constants** are the fields of [`Constants`], each with its source. `tests/disks.txt` has the results of
-//! simulations on eleven disks. The simulations compare this model, the rules before this model, BBR's rule, the best
-//! fixed choice, and the model with each constant halved and doubled.
+//! simulations on eleven disks. The simulations compare this model, the rules that this model replaced, BBR's rule, the
+//! best fixed choice, and the model with each constant halved and doubled.
 //!
 //! In these simulations two parts of the model seem to do harm: the harmless window and readahead each make the p99 of
 //! small reads longer on average. The harmless window and readahead are for fast disks, and save CPU time. The

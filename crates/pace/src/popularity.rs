@@ -5,9 +5,9 @@
 //!
 //! A count-min sketch counts requests by key. All counts are halved from time to time, so that former popularity fades.
 //! In addition to the sketch, there is a sum for each count: the bytes of the files that have this count. The *cutoff*
-//! is computed from these sums: the files that were requested more often than the cutoff fit into the page cache
-//! together; with the files at the cutoff, they do not fit. While all files fit, the cutoff is 0, and every file is
-//! popular.
+//! is computed from these sums. The files that were requested more often than the cutoff fit into the page cache
+//! together. If the files with this count are added, they do not fit. While all files fit, the cutoff is 0, and every
+//! file is popular.
 //!
 //! The workers of a server share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
 //! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
@@ -15,9 +15,9 @@
 //! error.
 //!
 //! Requests are counted by the file and by the position where they begin. So a player that requests one piece after the
-//! other makes no piece popular. Files at or below the cutoff are read as with `--cache never`. Popular files may have
-//! three quarters of all memory. A request for more than an eighth of the memory for popular files is never popular. No
-//! cutoff could be right both for such a request and for the files with the same count.
+//! other makes no piece popular. Files whose count is not greater than the cutoff are read as with `--cache never`.
+//! Popular files may occupy three quarters of all memory. A request for more than an eighth of the memory for popular
+//! files is never popular. No cutoff could be right both for such a request and for the files with the same count.
 //!
 //! Counts are halved when the number of counted requests is twice the number of counters. There is a counter for each
 //! 16 KiB of memory, but at least 16 Ki counters and at most 1 Mi counters. With a quarter of these counters, a
@@ -169,7 +169,7 @@ impl<'a> Popularity<'a> {
     /// Halves all counts.
     fn halve(&self) {
         for counter in self.lines.iter().flat_map(|line| &line.0) {
-            // A count that another worker adds between the load and the store is lost.
+            // If another worker counts a request between this read and this write, this request is lost.
             counter.store(counter.load(Relaxed) / 2, Relaxed);
         }
         for count in 1..=COUNT_MAX {
@@ -202,14 +202,14 @@ const COUNTERS_PER_ROW: usize = 16;
 /// The greatest count. Workers that count at the same time may exceed this count a little; a byte has room for much
 /// more.
 const COUNT_MAX: usize = 63;
-/// If the files above this count alone do not fit together, the counts are halved early, so that some counts stay below
-/// [`COUNT_MAX`].
+/// If the files with greater counts than this count do not fit together, the counts are halved early, so that some
+/// counts stay below [`COUNT_MAX`].
 const CUTOFF_MAX: usize = 48;
 /// The bytes of the page cache per counter. Each file has four counters, and shares few of these counters with other
 /// files. Few counters are shared even if most files are smaller than 1 MiB and, besides these files, several times as
-/// many others are requested once each. The load of `samum-bench league crawler` (a site of 645 MiB and a crawler, in
-/// 384 MiB of memory) read 8 % more from the disk with half as many counters as now. With four times as many counters
-/// as now, the load read 3 % less.
+/// many others are requested once each. The workload of `samum-bench league crawler` is a site of 645 MiB and a
+/// crawler, in 384 MiB of memory. With half as many counters as now, this workload read 8 % more from the disk. With
+/// four times as many counters as now, the workload read 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;
@@ -223,7 +223,7 @@ const REQUESTS_PER_COUNTER: usize = 2;
 const REQUESTS_PER_CUTOFF: usize = 64;
 /// The capacity is divided by this number; a request for more bytes is not counted.
 const SHARE: u64 = 8;
-/// Requests for a file are counted by the position where they begin, in units of this many bytes: a player asks for one
+/// Requests for a file are counted by the position where they begin, in units of this many bytes. A player asks for one
 /// piece after the other, and such requests are no sign of popularity. Few pieces are smaller than this unit.
 const PIECE_BYTES: u64 = 256 * 1024;
 

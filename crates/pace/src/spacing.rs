@@ -1,9 +1,9 @@
 //! The pauses between the reads of streams, on a device with a rate limit in time slices.
 //!
-//! Control groups and some clouds limit a disk in slices of time. Whatever the window, two concurrent reads use a slice
-//! up, and then even a small read waits for the next slice. A device with such a limit is recognised because most of
-//! its reads take much less time than the mean. The rate is measured between two reads that had to wait for a slice.
-//! While other reads come, streams ask for 31/32 of this rate.
+//! Control groups and some clouds limit a disk in slices of time. With any window, two concurrent reads use up a slice.
+//! After that, even a small read waits for the next slice. A device with such a limit is recognised because most of its
+//! reads take much less time than the mean. The rate is measured between two reads that had to wait for a slice. While
+//! other reads come, streams ask for 31/32 of this rate.
 //!
 //! While the kernel reads ahead, any device may look as if it had such a limit. So a limit is measured only 10 s after
 //! the last readahead.
@@ -15,20 +15,20 @@ use crate::Constants;
 /// The spacing of streams on one device, for all its readers in a process.
 ///
 /// Some devices have a rate limit in time slices (`throtl_slice` in block/blk-throttle.c, the credits of a cloud disk).
-/// Such a device serves quickly until a slice is used up. Then the device serves no read, not even a small read, until
-/// the next slice begins. No window prevents this stop, because two concurrent reads are enough to use up a slice. Only
-/// streams that ask for a little less than the limit leave a part of each slice to other reads.
+/// Such a device serves quickly until a slice is used up. From this moment on the device serves no read, not even a
+/// small read, until the next slice begins. No window prevents this stop, because two concurrent reads are enough to
+/// use up a slice. Only streams that ask for a little less than the limit leave a part of each slice to other reads.
 ///
 /// **What is measured.** The reads of a device *come in bursts* if most reads take much less time than the mean. On
 /// such a device, a read that takes more than twice the mean has waited for a slice, unless the read took less than 5
 /// ms ([`Constants::wait`]). Shorter reads prove nothing: if the kernel has read ahead, shorter reads come in bursts
 /// from any device. A measurement lasts from the end of one read that waited for a slice to the end of another. If a
-/// stream was queued during the whole measurement, all slices were used up. Then the bytes that streams have asked for,
-/// divided by the time of the measurement, are the rate left for streams.
+/// stream was queued during the whole measurement, all slices were used up. In this case the rate left for streams is
+/// the bytes that streams have asked for, divided by the time of the measurement.
 ///
 /// **What is inferred.** While other reads come, streams are limited to this rate, less a small part. The rate expires
-/// after [`Constants::memory`]. Then the rate is measured again without the limit, so that a measured limit is never
-/// the result of an earlier limit.
+/// after [`Constants::memory`]. Afterwards the rate is measured again without the limit, so that a measured limit is
+/// never the result of an earlier limit.
 ///
 /// Report each read to [`begin`](Self::begin), [`begin_ahead`](Self::begin_ahead) or
 /// [`begin_other`](Self::begin_other), and to [`end`](Self::end). Call [`note_idle`](Self::note_idle) if a read has
@@ -125,7 +125,7 @@ impl Spacing {
         if self.is_on(now) {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.max(1));
             let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            // A late stream may catch up, by `wait` at most.
+            // A stream that reads late may catch up by at most `wait`.
             let from = self.next.max(now.saturating_sub(self.constants.wait));
             self.next = from.saturating_add(pause);
         }
@@ -170,7 +170,7 @@ impl Spacing {
             self.rate = rate - rate / spare;
             (self.until, self.next) = (now + memory, now);
         }
-        // A measurement that begins while streams are spaced does not show their possible rate.
+        // A measurement that begins while streams are spaced does not show the rate that streams could have.
         (self.since, self.asked, self.was_idle) = (now, 0, self.is_on(now));
     }
 

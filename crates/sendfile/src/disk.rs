@@ -7,7 +7,7 @@
 //!
 //! A device has a share of the reads, and a pace. The pace bounds the further reads of a stream, not the first read of
 //! a file, so an index page does not wait for downloads. A stream in the queue overtakes streams whose device does not
-//! answer. A stream reads for 30 ms at a time; then other streams in the queue come first. If a read takes longer than
+//! answer. When a stream has read for 30 ms, other streams in the queue come first. If a read takes longer than
 //! [`DiskConfig::patience`], the stream gets an error. The read stays counted until it ends.
 //!
 //! A read uses a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it uses a part of a
@@ -15,13 +15,13 @@
 //! the memory until the peer has acknowledged the bytes, so small windows must not hold large buffers.
 //! `tests/sharing.rs` has the cost of whole buffers and of parts.
 //!
-//! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range is then 4 KiB,
-//! because the kernel reads the first window of the readahead in single pages. Only one splice of a range is under way
-//! at a time, because two would look to the kernel like random reads. On other devices the kernel's readahead is off,
-//! because one stream that reads 16 MiB ahead makes all others wait. On these devices each stream keeps reads of its
-//! own in flight, and begins a read when less than half of the window is used.
+//! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range from such a device
+//! has 4 KiB, because the kernel reads the first window of the readahead in single pages. Only one splice of a range is
+//! under way at a time, because the kernel would regard two splices as random reads. On other devices the kernel's
+//! readahead is off, because one stream that reads 16 MiB ahead makes all others wait. On these devices each stream
+//! keeps reads of its own in flight, and begins a read when less than half of the window is used.
 //!
-//! For a transport that sends only from memory, the worker's thread copies resident bytes, 64 KiB at a time
+//! For a transport that sends only from memory, the worker's thread copies resident bytes, at most 64 KiB at a time
 //! (`copy.rs`). Such a copy needs no slot of a device, and is counted as a hit. The copy uses a buffer, as a read does.
 //! When three quarters of the buffers are lent, a stream copies only in its turn, and only bytes that it needs next.
 //!
@@ -30,7 +30,7 @@
 //!
 //! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
 //! another stream from sending. A read ends in front of a block that is known to be resident. A stream that reads from
-//! the disk anyway makes no residency checks: the next splice is as exact, and costs less.
+//! the disk anyway makes no residency checks: the next splice is as exact as a check, and costs less.
 
 mod copy;
 mod counts;
@@ -79,7 +79,7 @@ use upkeep::{Sweeps, Upkeep};
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
 pub struct DiskConfig {
-    /// The bytes of all buffers together; rounded down to whole buffers of 256 KiB, at least 4.
+    /// The bytes of all buffers together; rounded down to whole buffers of 256 KiB. There are at least 4 buffers.
     pub memory_bytes: usize,
     /// The maximum of pipes. A pipe has at most 1 MiB of the page cache on the way to a socket. 0 means that all bytes
     /// are read into buffers.
@@ -88,12 +88,12 @@ pub struct DiskConfig {
     /// for at most a minute. At this limit, pages that are on their way to a peer stay in the page cache. The same
     /// number is the maximum of files with a second descriptor, for reads that bypass the page cache.
     pub lingering_files: usize,
-    /// The maximum of reads in flight. One device has at most a half of them, and a quarter if it has not answered for
-    /// a second ([`Shares`]).
+    /// The maximum of reads in flight. One device has at most a half of these reads, and at most a quarter if the
+    /// device has not answered for a second ([`Shares`]).
     pub depth: usize,
     /// If set, a read that takes longer than this time fails. If no read of a device has ended for this time, further
     /// reads of the device fail at once. All disks with the same [`Devices`] together try one read of the device in
-    /// each such time.
+    /// each period of this length.
     pub patience: Option<Duration>,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
@@ -123,7 +123,7 @@ pub struct Disk {
     operations: Slab<Operation>,
     /// The reads among the operations, by device.
     reads: Shares,
-    /// When a read last began or ended.
+    /// The last time that was read from the ring's clock.
     now: Time,
     /// Streams that wait for a read.
     queue: StreamQueue,
@@ -139,18 +139,18 @@ pub struct Disk {
     file_systems: FileSystems,
     paces: HashMap<Device, Pace>,
     devices: Arc<Devices>,
-    /// The time of the earliest timer: then a stream may read again that waits for its device's pause.
+    /// The time of the earliest timer. At this time a stream that waits for the end of a device's pause may read again.
     opens_at: Option<Time>,
     counts: Counts,
 }
 
-/// An operation in flight. Its token carries its key.
+/// An operation in flight. The token of the operation contains the key.
 #[derive(Debug)]
 enum Operation {
     Read(Read),
     /// A read whose failure was reported to its owner. It cannot be cancelled, and keeps its slot.
     Late(Read),
-    /// Something that no stream waits for.
+    /// An operation for which no stream waits.
     Upkeep(Upkeep),
 }
 
@@ -165,7 +165,8 @@ impl Disk {
     }
 
     /// Maps the buffers. The disk shares the knowledge of other workers' disks about the page cache and the devices. If
-    /// disks send the same files with different policies, they know residency exactly only if they share it.
+    /// disks send the same files with different policies, they know residency exactly only if they share this
+    /// knowledge.
     ///
     /// # Errors
     ///
@@ -177,7 +178,8 @@ impl Disk {
     ) -> io::Result<Self> {
         let block = PROBE_BYTES_MAX;
         let buffers = (config.memory_bytes / block).max(4);
-        // A device that does not answer must not have all buffers or pipes either.
+        // The shares of devices are computed from the smallest of these numbers. So a device that does not answer
+        // cannot take all buffers or all pipes.
         let pipes = if config.pipes == 0 { usize::MAX } else { config.pipes };
         let reads = config.depth.min(buffers).min(pipes);
         Ok(Self {
@@ -254,15 +256,15 @@ impl Disk {
         self.has_room_beside(0, 0)
     }
 
-    /// Returns true if a read could begin now and these numbers of buffers and pipes would still be left.
+    /// Returns true if a read could begin now, and these numbers of buffers and pipes would be left for other reads.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.taken() < self.config.depth
             && (self.pool.available() > buffers || buffers == 0 && self.pool.has_part())
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
-    /// Returns whether streams wait for a buffer or a pipe, and not only for the end of a read in flight. Then
-    /// [`reclaim`](crate::Stream::reclaim) from the streams of [`next_holder`](Self::next_holder).
+    /// Returns whether streams wait for a buffer or a pipe, and not only for the end of a read in flight. If so, call
+    /// [`reclaim`](crate::Stream::reclaim) for the streams of [`next_holder`](Self::next_holder).
     #[must_use]
     pub fn is_starved(&self) -> bool {
         !self.queue.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
@@ -274,9 +276,9 @@ impl Disk {
         self.file_systems.next_unusual()
     }
 
-    /// Gives a file what it needs to know its residency: the knowledge of other open files and other workers, and its
-    /// file system. This comes before each use. If the name of the file system is not known yet, it is asked for; until
-    /// then it is taken for a usual one.
+    /// Gives a file the knowledge that residency checks need: that of other open files and of other workers, and the
+    /// type of the file system. Call this before each use of the file. If the type of the file system is not known yet,
+    /// an operation asks for the type. Until this operation ends, the file system is regarded as a usual file system.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
         self.inodes.share(file, &self.page_cache);
         if file.is_introduced() {
@@ -297,19 +299,21 @@ impl Disk {
         }
     }
 
-    /// Returns whether the kernel's readahead may be used on a file: its disk is known to be fast. On a slow disk every
-    /// stream would wait for the readahead of the others, which does not end before their files do.
+    /// Returns whether the kernel's readahead may be used on a file. It may be used if the device of the file is known
+    /// to be fast. On a slow device each stream would wait for the readahead of other streams. Once begun, the
+    /// readahead of a file ends only with the file.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
         self.paces.get(&file.device()).is_some_and(Pace::lets_kernel_read_ahead)
     }
 
-    /// Returns whether a read can leave its pages in the page cache to be dropped later, as a splice can.
+    /// Returns whether a read can leave its pages in the page cache, so that these pages are dropped later. Only a
+    /// splice can.
     pub(crate) fn may_leave(&self, file: &File, takes: Takes) -> bool {
         takes == Takes::Files && self.file_systems.splices(file.dev())
     }
 
-    /// Begins a stream that reads the file from `offset` on and keeps nothing in the page cache. Up to `absent_to`
-    /// nothing of the file is there.
+    /// Begins a stream that reads the file from `offset` on and keeps nothing in the page cache. From `offset` to
+    /// `absent_to`, no page of the file is in the page cache.
     pub(crate) fn begin_trail(
         &mut self,
         ring: &mut Ring,
@@ -322,8 +326,9 @@ impl Disk {
         self.sweeps.trails.begin(file, offset, absent_to)
     }
 
-    /// Begins a read, or returns `None` if there is no room. Bytes that stay in the page cache go through a
-    /// pipe, unless the transport sends only from memory; others go through a buffer.
+    /// Begins a read, or returns `None` if the read has to wait. Bytes go through a pipe if their pages stay in the
+    /// page cache until the bytes are sent, unless the transport sends only from memory. Other bytes go through a
+    /// buffer.
     pub(crate) fn read(&mut self, ring: &mut Ring, request: ReadRequest<'_>) -> Option<Begun> {
         let ReadRequest { owner, at, file, offset, len, policy, readahead, .. } = request;
         let share = |all: usize| if request.is_urgent { 0 } else { all.div_ceil(URGENT_SHARE) };
@@ -402,8 +407,9 @@ impl Disk {
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
-    /// The maximum of bytes of a read into a buffer: a block. When three quarters of the memory are lent, it is two
-    /// windows of the transport, because the stream keeps them until its peer has acknowledged them. A power of two.
+    /// The maximum of bytes of a read into a buffer: a block. When three quarters of the memory are lent, the maximum
+    /// is two windows of the transport, rounded up to a power of two. The reason is that the stream keeps these bytes
+    /// until its peer has acknowledged them.
     fn buffer_bytes(&self, window: u64) -> u64 {
         if self.pool.available() > self.pool.count().div_ceil(URGENT_SHARE) {
             return BLOCK;
@@ -420,9 +426,9 @@ impl Disk {
         whole.or_else(|| self.pool.take_part(bytes))
     }
 
-    /// The descriptor and the bytes of a read that bypasses the page cache, if possible. It is not used for pages that
-    /// others have brought, which need only be copied. A file with further bytes to read gets such a descriptor for the
-    /// reads that follow.
+    /// The descriptor and the bytes of a read that bypasses the page cache, if possible. If other readers have brought
+    /// pages of the range, the result is `None`, because these pages need only be copied. If at least a block of the
+    /// file follows this read, such a descriptor is opened for later reads.
     fn direct(&mut self, ring: &mut Ring, read: &Read) -> Option<(Fd, u64)> {
         let direct = read.file.direct();
         let follows = read.file.size().saturating_sub(read.offset + read.len) >= BLOCK;
@@ -466,7 +472,7 @@ impl Disk {
         self.devices.begin(device, read.len, read.wait, is_ahead, self.now);
         pace.begin(read.len, since_start(self.now));
         if alone {
-            // Streams share the room of their device, so this is for few on a quick one.
+            // All streams of a device share this room, so on a fast device only few streams can use this room.
             read.file.read_ahead(ring, read.offset + read.len, pace.room());
         }
         self.submit(ring, op, Operation::Read(read));
@@ -536,7 +542,7 @@ impl Disk {
         }
     }
 
-    /// Takes account of a read that has ended and brought so much.
+    /// Takes account of a read that has ended, and that brought `brought` bytes from the device.
     fn end(&mut self, ring: &Ring, read: &Read, brought: u64) {
         self.now = ring.now();
         let device = read.file.device();
@@ -555,7 +561,8 @@ impl Disk {
         read.file.end_read(&read.range(), read.readahead);
     }
 
-    /// Returns whether a failure means that the file system cannot read in this way, and there is another way.
+    /// Returns whether a failure means that the file system cannot read in this way, and that the file has to be read
+    /// in another way.
     fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
         let cannot =
             matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput);
@@ -574,7 +581,8 @@ impl Disk {
             How::Splice if read.trail.is_some() => {}
             How::Splice | How::Keep => {
                 if read.policy.caching != Caching::Never {
-                    // A watch that began before the pages came would mistake them for its own.
+                    // A watch of another read may have begun while this read was in flight. Without this note, the
+                    // other read would discard these pages.
                     read.file.note_kept();
                 }
                 read.file.remember_read(&read.range(), len, ring.now(), read.drops);
@@ -589,7 +597,7 @@ impl Disk {
         }
     }
 
-    /// Returns whether this completion is of an operation of this disk, to be given to
+    /// Returns whether this token is of an operation of this disk. If so, give the completion to
     /// [`handle`](Self::handle).
     #[must_use]
     pub const fn owns(&self, token: Token) -> bool {
@@ -597,18 +605,19 @@ impl Disk {
     }
 }
 
-/// The time for which a stream reads on before waiting streams come first. It is several chunks of a fast disk, which
-/// is read faster in one piece, or one chunk of a slow one.
+/// The time for which a stream may read; after this time, waiting streams come first. A fast disk reads several chunks
+/// in this time, and is faster if they belong to one file. A slow disk reads one chunk.
 const STREAM_TURN_MAX: Duration = Duration::from_millis(30);
 /// The number of tokens of a disk's operations: the number of keys of a slab.
 const KEYS: Token = 1 << 56;
-/// This fraction of the memory, and at least one buffer and one pipe, is for the reads that streams need next. It helps
-/// where reads bring less than they were asked for. If every second read does, 200 streams take 5.2 s with it, 6.5
-/// without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small windows a thousand streams take 8 %
-/// longer without it.
+/// The memory divided by this number, and at least one buffer and one pipe, is kept for reads that streams need next.
+/// This share helps if reads bring fewer bytes than they ask for. If every second read brings fewer bytes, 200 streams
+/// take 5.2 s with this share, and 6.5 s without it. With a share of one buffer and one pipe, they take 13 s
+/// (`tests/sharing.rs`). Without the share, 1,000 streams with small windows take 8 % longer.
 const URGENT_SHARE: usize = 4;
-/// Smaller files are taken to have their extents in one block of ext4's tree, which has room for 340: they would have to
-/// lie in pieces of less than 48 KiB on average. The first read of a file brings that block.
+/// For a smaller file, all extents are assumed to be in one block of ext4's tree. Such a block has room for 340
+/// extents: with more extents, the pieces of the file would have less than 48 KiB on average. The first read of a file
+/// also brings this block.
 const SCATTERED_BYTES_MIN: u64 = 16 << 20;
 
 #[cfg(test)]

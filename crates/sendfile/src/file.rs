@@ -27,13 +27,13 @@
 //! copy replaces a lower file, the look is at the lower file.
 //!
 //! `sendfile(2)` sleeps for one read in two remaining cases. First: a page is evicted less than 5 ms before its use (50
-//! ms where `cachestat` is refused), while the touched byte stays. Reclaim hardly does so, because a page just used is
-//! not on the inactive list. Second: a page was evicted, and another process or worker reads the block of this page
-//! again out of order, by a read that is not noted here. The random worlds of `crates/samum/tests/simulation.rs` count
-//! the first case, and assert that nothing else sleeps. In a third case `sendfile(2)` may sleep for the journal: the
-//! first use of another user's changed file writes the access time, unless the file system is mounted with `noatime`.
-//! Besides `sendfile(2)`, a read of the ring in front of a splice may sleep on a device that has no free tag
-//! (`docs/linux.md`).
+//! ms where `cachestat` is refused), while the touched byte stays. The kernel hardly ever evicts such a page, because a
+//! page that was just used is not on the inactive list. Second: a page was evicted, and another process or worker reads
+//! the block of this page again out of order, by a read that is not noted here. The random worlds of
+//! `crates/samum/tests/simulation.rs` count the first case, and assert that nothing else sleeps. In a third case
+//! `sendfile(2)` may sleep for the journal: the first use of another user's changed file writes the access time, unless
+//! the file system is mounted with `noatime`. Besides `sendfile(2)`, a read of the ring in front of a splice may sleep
+//! on a device that has no free tag (`docs/linux.md`).
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
@@ -55,13 +55,13 @@ pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 /// forgotten.
 const BLOCKS_MAX: usize = 4096;
 /// The maximum distance in bytes of the kernel's readahead ahead of a stream. One file of 1 GiB was read from a disk
-/// with windows of 16 MiB: at 1,718 MB/s without this readahead, at 2,034 MB/s with 8 MiB, and at 2,078 MB/s with 15
-/// MiB (medians of 9 rounds, ±20 %).
+/// with windows of 16 MiB. The rate was 1,718 MB/s without this readahead, 2,034 MB/s with 8 MiB, and 2,078 MB/s with
+/// 15 MiB (medians of 9 rounds, ±20 %).
 const AHEAD_MAX: u64 = 8 << 20;
-/// The pages at either end of a discarded read that may have stayed.
+/// The maximum of pages that a discard leaves in the page cache, at the two ends of its range together.
 const EDGE_PAGES: u64 = 2;
-/// The minimum of inodes without open files that are kept in the table; beyond it, as many as there are with open
-/// files.
+/// The table of inodes is swept when it has twice as many inodes as the last sweep left, plus this number. A sweep
+/// removes the inodes without open files.
 const INODES_UNSWEPT: usize = 64;
 pub(crate) const PAGE: u64 = 4096;
 
@@ -99,7 +99,7 @@ struct Residency {
 #[derive(Debug)]
 struct Shared {
     cache: Arc<PageCache>,
-    /// Its name in the tables of the cache.
+    /// The name of the inode in the tables of the cache.
     inode: Inode,
     uses: Arc<Uses>,
 }
@@ -115,13 +115,13 @@ struct Block {
     drops: u64,
 }
 
-/// The inodes of open files. A file that is opened again has another descriptor than the responses under way, and
-/// their reads concern both.
+/// The inodes of open files. If a file is opened again, the responses under way still use the earlier descriptor. Their
+/// reads change the residency for both descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Inodes {
     /// By device and inode number.
     all: HashMap<(u64, u64), Weak<Residency>>,
-    /// Entries at which those without open files are removed.
+    /// The number of entries at which the entries without open files are removed.
     sweep_at: usize,
 }
 
@@ -149,26 +149,27 @@ impl Inodes {
 /// The kernel's readahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readahead {
-    /// None: for slow disks, and for files that do not stay in the page cache.
+    /// No readahead: for slow disks, and for files that do not stay in the page cache.
     Off,
-    /// As far as the device is set up to: for fast disks. Small reads wait for all that the kernel reads ahead, so twice as
-    /// far (`POSIX_FADV_SEQUENTIAL`) doubles their time.
+    /// The readahead that is set for the device: for fast disks. Small reads wait for all bytes that the kernel reads
+    /// ahead. So twice this readahead (`POSIX_FADV_SEQUENTIAL`) would double the time of small reads.
     Usual,
 }
 
 /// The way in which residency is found on the file's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
-    /// `cachestat` says no, `RWF_NOWAIT` says yes.
+    /// `cachestat` proves that pages are missing, and `RWF_NOWAIT` proves that pages are resident.
     Both,
     /// Only `RWF_NOWAIT`: `cachestat` is missing, or not permitted on files of others.
     Exact,
-    /// A memory file system: everything is resident, unless there is swap; with swap it is as `Mapped`.
+    /// A memory file system: everything is resident, unless there is swap. With swap, residency is found as for
+    /// `Mapped`.
     Memory,
     /// `mincore` of a mapping: exact where it is permitted.
     Mapped,
     /// Residency cannot be known, or `sendfile` does not accept the file, so nothing counts as resident: FUSE, some
-    /// network file systems. `cachestat` still counts.
+    /// network file systems. `cachestat` still counts pages.
     Nothing,
     /// `mincore` hides residency, so nothing counts as resident.
     Hidden,
@@ -201,12 +202,12 @@ impl File {
         file
     }
 
-    /// Returns whether its file system is known.
+    /// Returns whether [`introduce`](Self::introduce) was called.
     pub(crate) fn is_introduced(&self) -> bool {
         self.introduced.get()
     }
 
-    /// Tells it the magic number of its file system; `None` if that cannot be known.
+    /// Tells the file the magic number of its file system; `None` if the number cannot be known.
     pub(crate) fn introduce(&self, magic: Option<u64>) {
         self.introduced.set(true);
         match magic {
@@ -216,7 +217,8 @@ impl File {
         }
     }
 
-    /// Notes that `sendfile(2)` refuses the file: from now on nothing of it counts as resident, so it is read.
+    /// Notes that `sendfile(2)` refuses the file: from now on no byte of the file counts as resident, so all bytes are
+    /// read.
     pub(crate) fn cannot_be_sent(&self) {
         self.telling.set(Telling::Nothing);
     }
@@ -227,7 +229,7 @@ impl File {
         &self.fd
     }
 
-    /// Its second descriptor, for reads that bypass the page cache.
+    /// The second descriptor of the file, for reads that bypass the page cache.
     pub(crate) const fn direct(&self) -> &Direct {
         &self.direct
     }
@@ -244,12 +246,12 @@ impl File {
         self.dev
     }
 
-    /// The device that its reads may have to wait for.
+    /// The device for which reads of the file may have to wait.
     pub(crate) const fn device(&self) -> Device {
         self.device
     }
 
-    /// A file that no disk has met shares nothing.
+    /// The knowledge of the file's residency. If no disk has met the file, no other file shares this knowledge.
     fn residency(&self) -> &Residency {
         self.residency.get_or_init(Rc::default)
     }
@@ -263,47 +265,49 @@ impl File {
         BLOCK.min(self.size.saturating_sub(number * BLOCK))
     }
 
-    /// Counts a request for bytes of the file, and returns whether they are popular.
+    /// Counts a request for bytes of the file, and returns whether these bytes are popular.
     pub(crate) fn request(&self, range: &Range<u64>) -> bool {
         let Some(Shared { cache, inode, .. }) = self.shared() else { return true };
         cache.request(*inode, range.start, range.end - range.start)
     }
 
-    /// Notes that a read begins which drops the pages that it brings into a block. The read ends when the result is dropped.
-    /// Until then no worker believes that the block is resident. A look made before the end is not believed after it.
+    /// Notes the begin of a dropping read: a read that drops the pages that it brings into a block. The caller keeps
+    /// the result of this function until the pages have been dropped. Until this time, no worker regards the block as
+    /// resident. Looks from before this time are not used afterwards.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
         let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))
     }
 
-    /// As [`begin_drop`](Self::begin_drop), for all blocks of a range.
+    /// Does the same as [`begin_drop`](Self::begin_drop) for each block of a range.
     pub(crate) fn begin_drops(&self, range: &Range<u64>) -> Vec<Dropping> {
         let Some(Shared { cache, inode, .. }) = self.shared() else { return Vec::new() };
         blocks_of(range).map(|number| cache.begin_drop(*inode, number)).collect()
     }
 
-    /// Notes that a stream uses the file for which it is to stay in the page cache.
+    /// Notes that the file is used by a stream whose policy keeps the file in the page cache.
     pub(crate) fn note_kept(&self) {
         if let Some(shared) = self.shared() {
             shared.uses.note();
         }
     }
 
-    /// Watches for such streams, of any worker, from now on; `None` if no disk has met the file.
+    /// From now on, watches for uses by streams that keep the file in the page cache, in all workers; `None` if no disk
+    /// has met the file.
     pub(crate) fn watch_kept(&self) -> Option<Watch> {
         self.shared().map(|shared| shared.uses.watch())
     }
 
-    /// Returns whether a stream that keeps the file has used it since a watch began.
+    /// Returns whether a stream that keeps the file in the page cache has used the file since a watch began.
     pub(crate) fn is_kept_since(&self, watch: Option<Watch>) -> bool {
         self.shared().zip(watch).is_some_and(|(shared, watch)| shared.uses.is_used_since(watch))
     }
 
-    /// Returns whether nothing of a range is in the page cache, so that all pages that a read brings there are its
-    /// own.
+    /// Returns true if it is known that no page of a range is in the page cache; up to [`EDGE_PAGES`] pages are
+    /// ignored. If so, a read that brings the pages of the range may drop them.
     ///
-    /// `cachestat` takes 30 ns for each resident folio and each evicted one (Linux 6.18; 40 ms for 5 GiB in folios
-    /// of 4 KiB). So it is asked in steps, and the first step that finds something is the last.
+    /// `cachestat` takes 30 ns for each resident folio and for each evicted folio (Linux 6.18; 40 ms for 5 GiB in
+    /// folios of 4 KiB). So the range is checked in steps, and the check ends after the first step that finds pages.
     pub(crate) fn is_absent(&self, ring: &Ring, range: Range<u64>) -> bool {
         let (mut at, mut step, mut found) = (range.start / PAGE * PAGE, BLOCK, 0);
         while at < range.end {
@@ -317,7 +321,7 @@ impl File {
         !range.is_empty() && self.telling.get() == Telling::Both
     }
 
-    /// The dropping reads of a block that have ended: see [`PageCache::drops`].
+    /// A number that changes with each dropping read of a block that begins: see [`PageCache::drops`].
     fn drops(&self, number: u64) -> Option<u64> {
         match self.shared() {
             Some(Shared { cache, inode, .. }) => cache.drops(*inode, number),
@@ -325,7 +329,7 @@ impl File {
         }
     }
 
-    /// As `drops`, for the blocks of a range, none of which may have one in flight.
+    /// The sum of `drops` of all blocks of a range; `None` if a dropping read is in flight in one of these blocks.
     pub(crate) fn all_drops(&self, range: &Range<u64>) -> Option<u64> {
         blocks_of(range).try_fold(0, |sum: u64, number| Some(sum.wrapping_add(self.drops(number)?)))
     }
@@ -381,8 +385,8 @@ impl File {
         len
     }
 
-    /// Counts the bytes from `offset` on, at most `len`, that a [`copy`](Self::copy) may find. A copy is as exact as a
-    /// look, so an unknown block is not looked at first.
+    /// Counts the bytes from `offset` on, at most `len`, for which a [`copy`](Self::copy) is worth a try. A copy is as
+    /// exact as a look, so an unknown block is not looked at first.
     pub(crate) fn copyable(
         &self,
         ring: &Ring,
@@ -403,8 +407,8 @@ impl File {
         }
     }
 
-    /// Copies [copyable](Self::copyable) bytes from `offset` on into a buffer that wants no more of them. Returns their
-    /// number; 0 means that a read is needed.
+    /// Copies [copyable](Self::copyable) bytes from `offset` on into a buffer. The buffer has no room for more bytes
+    /// than these. Returns the number of copied bytes; 0 means that a read is needed.
     pub(crate) fn copy(&self, ring: &Ring, offset: u64, buf: &mut Buffer) -> u64 {
         let copied = match self.telling.get() {
             Telling::Memory | Telling::Mapped => ring.read_mapped(&self.fd, offset, buf),
@@ -414,7 +418,7 @@ impl File {
         copied.unwrap_or(0) as u64
     }
 
-    /// Notes that the file system does not know `RWF_NOWAIT`, if that is the result.
+    /// If a result says that the file system does not know `RWF_NOWAIT`, notes this.
     fn note_refusal(&self, result: &io::Result<usize>) {
         if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
             self.telling.set(Telling::Nothing);
@@ -423,7 +427,7 @@ impl File {
 
     fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         let number = offset / BLOCK;
-        // Where a read drops the pages it brings, pages found now may be gone in a moment.
+        // While a dropping read of the block is in flight, pages that are found now may be gone in a moment.
         let Some(drops) = self.drops(number) else { return 0 };
         let mut blocks = self.residency().blocks.borrow_mut();
         if let Some(block) = blocks.get_mut(&number) {
@@ -471,9 +475,9 @@ impl File {
         }
     }
 
-    /// Returns whether all of a range within a block may be resident. `RWF_NOWAIT` begins to read missing pages,
-    /// with the kernel's readahead, so it is asked only if `cachestat` counts all pages. If `cachestat` is
-    /// refused, one page is asked for first.
+    /// Returns whether all of a range within a block may be resident. `RWF_NOWAIT` begins to read missing pages, with
+    /// the kernel's readahead, so `RWF_NOWAIT` is used only if `cachestat` counts all pages. If `cachestat` is refused,
+    /// only one byte is touched at first.
     fn may_be_resident(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         let first = offset / PAGE;
         let pages = (offset + len).div_ceil(PAGE) - first;
@@ -489,18 +493,18 @@ impl File {
         true
     }
 
-    /// Returns whether a range is known to be in the page cache, at least in part.
+    /// Returns whether more than [`EDGE_PAGES`] pages of a range are known to be in the page cache.
     pub(crate) fn is_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         self.known_pages(ring, &(offset..offset + len)) > EDGE_PAGES
     }
 
-    /// Returns whether `cachestat` counts the pages of the file. It counts none of a file on overlayfs.
+    /// Returns whether `cachestat` counts the pages of the file. `cachestat` counts no page of a file on overlayfs.
     pub(crate) fn counts_pages(&self) -> bool {
         self.is_introduced() && self.telling.get() == Telling::Both
     }
 
-    /// Returns whether pages of a range may be in the page cache, so that a discard may drop them; true also if
-    /// that cannot be known.
+    /// Returns whether pages of a range may be in the page cache, so that a discard could drop these pages. Also
+    /// returns true if this cannot be known.
     pub(crate) fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         match self.telling.get() {
             _ if !self.is_introduced() => true,
@@ -525,8 +529,8 @@ impl File {
         self.cached_pages(ring, first * PAGE, pages).unwrap_or(0)
     }
 
-    /// The pages of the range that are resident or on their way; `None` if the kernel does not permit the
-    /// question.
+    /// The number of pages of the range that are in the page cache or on their way there; `None` if the kernel does not
+    /// permit `cachestat`.
     fn cached_pages(&self, ring: &Ring, start: u64, pages: u64) -> Option<u64> {
         let cached = ring.cached_pages(&self.fd, start, pages * PAGE);
         if cached.is_err() {
@@ -535,7 +539,8 @@ impl File {
         cached.ok()
     }
 
-    /// Looks exactly, at the whole block if that can be remembered.
+    /// Looks at a block, and remembers a block that is wholly resident. Returns the number of resident bytes from
+    /// `offset` on, at most `len`.
     fn look(&self, ring: &Ring, offset: u64, len: u64, now: Time, drops: u64) -> u64 {
         let number = offset / BLOCK;
         let start = number * BLOCK;
@@ -581,15 +586,15 @@ impl File {
         }
         let answer = ask(mapping.as_ref()?);
         if answer.is_err() {
-            // The kernel's result is false for this process.
+            // The kernel hides the residency from this process.
             self.telling.set(Telling::Hidden);
             *mapping = None;
         }
         answer.ok()
     }
 
-    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel may
-    /// also read any block after it.
+    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. If `readahead` is on, the kernel may
+    /// also read any later block.
     pub(crate) fn begin_read(&self, range: &Range<u64>, readahead: Readahead) {
         if readahead == Readahead::Usual {
             self.forget_from(range.start);
@@ -622,8 +627,9 @@ impl File {
         self.residency().blocks.borrow_mut().split_off(&(start / BLOCK));
     }
 
-    /// Notes that the blocks are resident that a read has brought completely. `drops`: the drops of the requested
-    /// range from before the read. If pages may have been dropped since, this does nothing.
+    /// Notes that the blocks that a read has wholly brought are resident. `drops` is the result of
+    /// [`all_drops`](Self::all_drops) for the requested range before the read. If pages may have been dropped since,
+    /// nothing is noted.
     pub(crate) fn remember_read(
         &self,
         asked: &Range<u64>,
@@ -643,7 +649,7 @@ impl File {
         }
     }
 
-    /// The whole block is resident now.
+    /// Remembers that the whole block is resident now.
     fn remember(&self, number: u64, now: Time, drops: u64) {
         let mut blocks = self.residency().blocks.borrow_mut();
         if blocks.len() >= BLOCKS_MAX {
@@ -693,8 +699,8 @@ mod tests {
         File::new(fd, &stat)
     }
 
-    /// Where `cachestat` is refused, only the touch would find the eviction. But the page that it touches has been
-    /// read again, perhaps for a response that uses an earlier descriptor of the inode.
+    /// Where `cachestat` is refused, only the touch would find the eviction. But the page with the touched byte has
+    /// been read again, perhaps for a response that uses an earlier descriptor of the inode.
     #[test]
     fn a_look_from_before_the_end_of_a_read_is_not_believed() {
         for (is_ended, is_found_anew) in
@@ -790,8 +796,8 @@ mod tests {
         }
     }
 
-    /// Another worker reads a part of a block and drops it; the last byte of the block stays, and is all that
-    /// a touch would look at.
+    /// Another worker reads a part of a block and drops this part. The last byte of the block stays, and a touch would
+    /// look only at this byte.
     #[test]
     fn a_look_is_not_believed_if_another_worker_drops_what_it_reads() {
         let world = World::new(Config::new(1));
@@ -826,7 +832,7 @@ mod tests {
             let mut ring = Ring::simulated(&world);
             let file = Rc::new(open(&world, &mut ring));
             let mut disk = Disk::new(DiskConfig::default()).unwrap();
-            // The first time may show that this file system does not know `RWF_DONTCACHE`.
+            // The first read may show that this file system does not know `RWF_DONTCACHE`.
             for _ in 0..2 {
                 read(&mut ring, &mut disk, &file, Caching::Never);
                 assert_eq!(file.resident(&ring, 0, 200_000, ring.now(), true), 200_000);

@@ -6,15 +6,18 @@
 //!
 //! For a transport that sends only from memory, the worker's thread *copies* a resident range into a buffer. The copy
 //! (`preadv2(2)` with `RWF_NOWAIT`) ends at the first byte that is not resident, so no exact check comes before it. On
-//! some file systems only `mincore(2)` knows which pages are resident. There the exact check comes first
-//! (`File::copyable`). At most 64 KiB are ready after a copy: they stay in the processor's caches until they are sent
-//! or encrypted. A peer that receives nothing then occupies only a small part of a buffer. A copy is held until it is
-//! released, like the result of a read. If a copy is [reclaimed](FileSource::reclaim), the range is copied again.
+//! some file systems only `mincore(2)` knows which pages are resident. On these file systems the exact check comes
+//! first (`File::copyable`). At most 64 KiB are ready after a copy: these bytes stay in the processor's caches until
+//! they are sent or encrypted. So a peer that receives nothing occupies only a small part of a buffer. A copy is held
+//! until it is released, like the result of a read. If a copy is [reclaimed](FileSource::reclaim), the range is copied
+//! again.
 //!
-//! Of a film only the bytes for 2 s of playing are prefetched, and at least 512 KiB. This limit ends when the peer
-//! receives a whole window in a quarter of the expected time ([`Window::paced`]). While the limit holds, the socket
-//! keeps at most 128 KiB that are not on their way to the peer (`TCP_NOTSENT_LOWAT`). By default the kernel accepts 2
-//! MB at once. If the player leaves, these 2 MB were read in vain. They would also make each player look fast.
+//! For a film, prefetching is limited to the bytes for 2 s of playing, or to 512 KiB if that is more. The limit is
+//! rounded up to a half, a quarter or less of the window. The limit ends when the peer receives a whole window in a
+//! quarter of the expected time ([`Window::paced`]). While the limit holds, the socket keeps at most 128 KiB that are
+//! not on their way to the peer (`TCP_NOTSENT_LOWAT`). Without this bound on the socket, the kernel by default accepts
+//! 2 MB at once. If the player left, these 2 MB would have been read in vain. The 2 MB would also make each player look
+//! fast.
 //!
 //! A read begins at the first requested byte of a film, and not at the start of the cluster that contains this byte. A
 //! client that needs the start of a cluster requests it.
@@ -22,9 +25,10 @@
 //! While a long response comes from the disk, the socket is corked (`TCP_CORK`). A corked socket sends fewer packets,
 //! and wakes the peer less often.
 //!
-//! A test player received 0.63 MB at each of two positions of a film with 0.25 MB per second. The disk was slowed down
-//! to 16 MiB/s. With the bound on the socket 3.7 MB were read, and 9.2 MB without the bound (one measurement of each,
-//! not kept). The run `docs/runs/2026-11-28-films` has two such players.
+//! The bound on the socket was measured with a film that has 0.25 MB for each second of playing, on a disk slowed down
+//! to 16 MiB/s. A test player received 0.63 MB from one position of the film, and 0.63 MB from another position. With
+//! the bound, 3.7 MB were read from the disk in all; without the bound, 9.2 MB (one measurement of each, not kept). The
+//! run `docs/runs/2026-11-28-films` has two such players.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -53,24 +57,25 @@ const SOURCES_AHEAD_MAX: usize = 8;
 /// So a long first read would bring many small folios, and each folio costs CPU time. The lengths of later reads do not
 /// change the folios.
 const SHORT_BYTES: u64 = 4096;
-/// A range of fewer bytes is read without the kernel's readahead, because the kernel would read beyond its end.
+/// A range of fewer bytes is read without the kernel's readahead, because the kernel would read beyond the end of the
+/// range.
 const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
-/// When the limit of prefetching is computed, a transport's window of fewer bytes is raised to this value. A window of
-/// a new connection is 14 KiB. It would allow only short reads, and a short read costs the processor and the device
-/// hardly less than a read of this length. A short read occupies a buffer, too. Besides, the transport's window grows
-/// only if the stream has enough bytes to fill it.
+/// When the limit of prefetching is computed, a transport's window of fewer bytes is raised to this value. The window
+/// of a new connection is 14 KiB. Such a window would allow only short reads, and a short read costs the processor and
+/// the device hardly less than a read of this length. A short read occupies a buffer, too. Besides, the transport's
+/// window grows only if the stream has enough bytes to fill it.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
 /// The maximum of bytes that a stream has ready after a copy. TLS encrypts at most as many bytes in one step. Such a
 /// number of bytes stays in the second-level cache of a processor until it is sent.
 const COPY_BYTES: u64 = 64 * 1024;
 
-/// If a peer acknowledges nothing for this time while other streams wait for memory, its connection is closed. Three
-/// retransmissions of RFC 6298 fit into this time, each after a pause of twice the length.
+/// If a peer acknowledges nothing for this time while other streams wait for memory, its connection is closed. If the
+/// first retransmission of RFC 6298 comes after 1 s, three retransmissions fit into this time: each pause is twice as
+/// long as the pause before it.
 pub const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// The bytes of one read: the largest of `chunk`, `chunk / 2`, ... of which two fit into `window` bytes, and at least
-/// 256 KiB.
+/// The bytes of one read: `chunk`, halved until two such reads fit into `window` bytes, but not below 256 KiB.
 const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
     while chunk > CHUNK_MIN && chunk > window / 2 {
         chunk /= 2;
@@ -106,9 +111,9 @@ pub struct FillCx<'a> {
 /// queue ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
 ///
 /// A payload in another queue keeps its buffer, and [`reclaim`](Self::reclaim) cannot give this buffer back. So such a
-/// session moves only few bytes before the transport can send them. If the transport is blocked, the session copies the
-/// moved bytes that are unsent into memory of its own. Otherwise peers that receive nothing would keep the buffers of
-/// the [`Disk`].
+/// session moves only a few bytes that the transport cannot send yet. If the transport is blocked, the session copies
+/// the moved bytes that are unsent into memory of its own. Otherwise peers that receive nothing would keep the buffers
+/// of the [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
     promises: VecDeque<Promise>,
@@ -122,7 +127,7 @@ pub struct FileSource {
     fills: VecDeque<Fill>,
     /// The bytes of `fills` that were not released.
     held: u64,
-    /// The position in the stream before which all released bytes have been subtracted from `held`.
+    /// The value of `queue.released()` when released bytes were last subtracted from `held`.
     released: u64,
     /// `Some` if at the last settling `held` was not 0, and the transport was blocked or had sent all ready bytes. Then
     /// the disk may ask for the memory.
@@ -132,11 +137,11 @@ pub struct FileSource {
     /// The last time at which the peer acknowledged a byte, or had no byte to acknowledge. The time is updated only if
     /// bytes are held or being read.
     silent_since: Time,
-    /// The [`Trail`] of the last reads that left pages to be discarded later. It is kept until no byte of a file is
-    /// promised, being read or held.
+    /// The [`Trail`] of the last reads that left pages to be discarded later. The trail is kept until no byte of a file
+    /// is promised, being read or held.
     trail: Option<Rc<Trail>>,
     /// A position in the stream, and the time at which the position was sent. The speed of the peer is measured from
-    /// there.
+    /// this position and this time on.
     mark: Option<(u64, Time)>,
     /// True if the peer receives bytes faster than expected by a [paced window](Window::paced).
     is_fast: bool,
@@ -189,7 +194,7 @@ enum Begun {
 /// The use of the page cache, as far as it has been decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
-    /// The choice of the application. `Popular` is replaced at the first use of the range.
+    /// The caching that the caller asked for in the policy. `Popular` is replaced at the first use of the range.
     Asked(Caching),
     /// Each read drops the pages that it brings.
     Dropped,
@@ -275,7 +280,8 @@ impl FileSource {
     }
 
     /// The bytes of reads in flight. Together with the [`held`](Self::held) bytes they fill at most the [`Window`],
-    /// plus one block of 256 KiB: a stream that can send nothing reads one block even if the window is full.
+    /// plus one block of 256 KiB. The reason is that a stream that can send nothing reads one block even if the window
+    /// is full.
     #[must_use]
     pub const fn reading(&self) -> u64 {
         self.reading
@@ -344,9 +350,9 @@ impl FileSource {
     /// - If the first gap begins with resident bytes, and the transport sends files, these bytes are lent. Afterwards
     ///   at most `budget` bytes are ready.
     /// - If the first gap begins with resident bytes, and the transport sends only from memory, these bytes are copied
-    ///   within the [`Allowance`]. Afterwards at most one window of the transport is ready. For this purpose the window
-    ///   has at least 4 KiB and at most 64 KiB. No copy begins if more than half of this window is ready, or `budget`
-    ///   bytes.
+    ///   within the [`Allowance`]. Afterwards at most one window of the transport is ready. Here a window of less than
+    ///   4 KiB counts as 4 KiB, and a window of more than 64 KiB counts as 64 KiB. No copy begins if more than half of
+    ///   this window is ready, or if at least `budget` bytes are ready.
     /// - In all other cases reads begin, within the window of the file and the [`Allowance`].
     ///
     /// A `budget` of 0 means that nothing can be sent now, so nothing is lent or copied. Drain the queue after each
@@ -362,7 +368,8 @@ impl FileSource {
         }
     }
 
-    /// Returns whether no range of a file is promised, being read or held. Most streams send only from memory.
+    /// Returns whether no range of a file is promised, being read or held. Most streams have no ranges of files: their
+    /// responses are bytes in memory.
     #[inline]
     #[must_use]
     pub fn is_unused(&self) -> bool {
@@ -453,8 +460,8 @@ impl FileSource {
     }
 
     /// Copies resident bytes at the beginning of the first gap, unless enough bytes are ready or held. Returns true if
-    /// no read should begin now: bytes were copied, or the peer has to acknowledge bytes first. As for reads, bytes are
-    /// copied only if the window is not full. Exception: the window does not matter if no byte is ready, and all sent
+    /// no read should begin now: bytes were copied, or the peer has to acknowledge bytes first. Like a read, a copy
+    /// begins only if the window is not full. Exception: the window does not matter if no byte is ready, and all sent
     /// bytes are released.
     fn copy(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>) -> bool {
         let unsent = queue.unsent_ready();
@@ -690,9 +697,9 @@ impl FileSource {
         Begun::All
     }
 
-    /// Splits the first `len` bytes, which are resident, from a promise, so that they are not read. They are added to
-    /// the promise before them if they continue its range. Otherwise they become a new promise. Returns the index of
-    /// the next promise after these bytes.
+    /// Splits the first `len` bytes, which are resident, from a promise, so that these bytes are not read. If they
+    /// continue the range of the previous promise, they are added to that promise. Otherwise they become a new promise.
+    /// Returns the index of the next promise after these bytes.
     fn pass_over(&mut self, index: usize, len: u64) -> usize {
         let mut front = self.promises[index].clone();
         front.end = front.offset + len;
@@ -756,8 +763,8 @@ impl FileSource {
     /// was not blocked at the last settling, nothing is given back, because the transport is about to send the bytes. A
     /// buffer is kept if some of its bytes were sent and not released, because only the peer can release them.
     ///
-    /// Returns true if a buffer or a pipe is kept, and the peer has acknowledged nothing for [`HOLD_MAX`]. Then close
-    /// the connection, because other streams wait for the memory.
+    /// Returns true if a buffer or a pipe is kept, and the peer has acknowledged nothing for [`HOLD_MAX`]. In this case
+    /// close the connection, because other streams wait for the memory.
     pub fn reclaim(&mut self, queue: &mut OutQ<Piece>, now: Time) -> bool {
         let Some(mut holding) = self.holding.take() else { return false };
         self.note_released(queue, now);
@@ -811,7 +818,8 @@ impl FileSource {
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Drops promises and results after the position of the failure. Ready bytes in front of it are still sent.
+    /// Drops promises and results after the position of the failure. Ready bytes in front of this position are still
+    /// sent.
     fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
         self.failure.get_or_insert(failure);
         let Some(at) = queue.failed_at() else { return };
@@ -841,8 +849,8 @@ impl Promise {
         Self { reads: Reads::Some, reads_ahead: true, ..Self::new(file, at, range, policy) }
     }
 
-    /// Gives the file what it needs to know its residency. At the first use, decides whether the range is popular. Call
-    /// this before each use of the file.
+    /// Gives the file the knowledge that residency checks need: see `Disk::introduce`. At the first use, decides
+    /// whether the range is popular. Call this before each use of the file.
     fn introduce(&mut self, cx: &mut FillCx<'_>) {
         cx.disk.introduce(cx.ring, &self.file);
         if self.keeping == Keeping::Asked(Caching::Popular) {

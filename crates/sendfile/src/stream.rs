@@ -23,32 +23,32 @@ use crate::policy::Policy;
 use crate::source::{FileSource, FillCx};
 use crate::transport::{Drained, Takes, Transport};
 
-/// The maximum of bytes that one pump sends, so that a fast download does not starve other streams: a file of 1 MiB and
-/// its head, which take about 100 µs of a core. A file that is sent in several turns costs more, because the
-/// processor's caches lose the data between these turns.
+/// The maximum of bytes that one pump sends, so that a fast download does not starve other streams. These bytes are a
+/// file of 1 MiB and its head, and take about 100 µs of a core. A file that is sent in several worker turns costs more,
+/// because the processor's caches lose the data between these turns.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 /// The maximum of bytes that one pump sends over a transport that sends only from memory. Our own code copies each
 /// byte, and encrypts or sends it, so these bytes also take about 100 µs of a core. The largest response in memory is
-/// sent in one turn.
+/// sent in one worker turn.
 pub const TURN_BYTES_OF_MEMORY: u64 = 256 * 1024 + 64 * 1024;
 
 /// The end of a pump.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The transport has taken and released everything, and holds nothing back.
+    /// The transport has sent and released all promised bytes, and holds nothing back.
     Drained,
     /// The peer has to receive or to acknowledge bytes. Either the transport can accept nothing now, or it has sent
     /// bytes that it has not released, and no read is in flight that could bring more. Pump again after
     /// [`Transport::handle_writable`] or [`Transport::receive`]. If the transport is blocked, reads may be in flight;
-    /// pump again after each of them.
+    /// pump again after each read.
     Blocked,
     /// Reads are in flight, or the stream waits in the queue for a buffer: pump again after [`Stream::handle_read`] or
-    /// [`Disk::next_waiting`]. If the transport has not released everything, pump again after [`Transport::receive`],
-    /// too.
+    /// [`Disk::next_waiting`]. If the transport has not released all sent bytes, pump again after
+    /// [`Transport::receive`], too.
     Waiting,
     /// The quantum is used up, and the stream has more to send: pump again after the other streams.
     More,
-    /// Promised bytes cannot be sent: close the connection. Nothing was sent in their place.
+    /// Promised bytes cannot be sent: close the connection. No other bytes were sent in their place.
     Failed(Failure),
 }
 
@@ -57,8 +57,8 @@ pub enum Progress {
 /// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until the stream is
 /// [drained](Progress::Drained). Pass each read that has ended to [`handle_read`](Self::handle_read).
 ///
-/// A session that merges several streams into one calls [`fill`](Self::fill) instead of `pump`. Then the session moves
-/// ready bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls [`settle`](Self::settle).
+/// A session that merges several streams into one calls [`fill`](Self::fill) instead of `pump`. Afterwards the session
+/// moves ready bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls [`settle`](Self::settle).
 #[derive(Debug, Default)]
 pub struct Stream {
     queue: OutQ<Piece>,
@@ -189,7 +189,7 @@ impl Stream {
         &mut self.queue
     }
 
-    /// Begins a new stream, for another transport, and keeps the memory.
+    /// Begins a new stream, for another transport, and keeps the allocated memory.
     ///
     /// # Panics
     ///

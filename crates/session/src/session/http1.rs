@@ -6,7 +6,7 @@
 //!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
 //! ```
 //!
-//! The table has the states in which a connection waits. [`Http1::check`] rejects most other combinations:
+//! The table has the states in which a connection waits. [`Http1::check`] rejects most other states:
 //!
 //! | phase | waits for | requests without a response | producer | stream |
 //! |---|---|---|---|---|
