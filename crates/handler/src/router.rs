@@ -300,7 +300,8 @@ impl Handler for Router {
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         loop {
             let (ticket, answer) = self.answers.pop_front()?;
-            // An answer to an include is dropped, because the page of the include is no longer wanted.
+            // A wanted page has already taken the answers to its includes (`pages.rs`). So the page of an include that
+            // is still here is gone, and the answer is dropped.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, answer));
             }
@@ -439,8 +440,8 @@ impl Router {
         }
     }
 
-    /// The consumer of the body of a request, if the route of the request has one. The conditions of the route set the
-    /// standing of the request.
+    /// The consumer of the body of a request, if the route of the request has one. The guard of the route decides about
+    /// the request once. The decision is kept in the request's standing.
     fn consumer_of(
         &mut self,
         shell: &mut Shell,
@@ -582,7 +583,7 @@ impl Router {
     }
 
     /// Answers a request with an outcome that needs no file and no gateway: a refusal, an error, a redirect, or the
-    /// methods of the server.
+    /// list of allowed methods.
     #[inline(never)]
     fn refuse(
         &mut self,

@@ -13,13 +13,13 @@ pub const CHUNK_MAX: u64 = 1024 * 1024;
 pub struct Constants {
     /// The time in which the *harmless* window drains at the measured rate. The harmless window is used without a
     /// trial, because this window delays other reads by at most `wait`. The time is half of one access of a hard disk:
-    /// a client that waits for a disk does not notice it. A client does not notice a stop of this length either, so
-    /// [`Spacing`](crate::Spacing) is for longer stops only.
+    /// a client that waits for a disk does not notice it. A client does not notice either that a device serves nothing
+    /// for so short a time. So [`Spacing`](crate::Spacing) is for longer pauses of a device.
     pub wait: Duration,
-    /// The minimum busy time of a round: the time in which reads are in flight. A rate limit of the kernel first lets
-    /// the bytes for 100 ms through without a pause (`throtl_slice` in block/blk-throttle.c). So the first round of 50
-    /// ms has the bytes for 150 ms, and the device seems three times as fast as it is. In a much shorter round the
-    /// device would seem as fast as memory.
+    /// A round is one measurement of the device. A round ends only after reads were in flight for at least this time. A
+    /// rate limit of the kernel first lets the bytes for 100 ms through without a pause (`throtl_slice` in
+    /// block/blk-throttle.c). So the first round of 50 ms has the bytes for 150 ms, and the device seems three times as
+    /// fast as it is. In a much shorter round the device would seem as fast as memory.
     pub round: Duration,
     /// The minimum number of reads in a round. This minimum makes rounds longer on devices that need more time than
     /// `round` for so many reads.
@@ -42,10 +42,11 @@ pub struct Constants {
     pub readahead: u64,
     /// A round is *fast* if it lets the kernel read ahead. After one fast round, the next round counts as fast if its
     /// harmless window has at least `readahead` divided by this factor. After two fast rounds in a row, at least
-    /// `readahead` divided by the square of this factor is enough. When `memory` has passed, the rule for one round
-    /// applies again. There are two reasons for this factor. Bytes that the kernel has read ahead need no reads later
-    /// and are not counted, so the device looks slower than it is. A device that other processes use looks slower, too.
-    /// One round does not permit the square, because a rate limit first lets a burst through.
+    /// `readahead` divided by the square of this factor is enough. When `memory` has passed since the best window was
+    /// found, the rule for one round applies again. There are two reasons for this factor. Bytes that the kernel has
+    /// read ahead need no reads later and are not counted, so the device looks slower than it is. A device that other
+    /// processes use looks slower, too. One round does not permit the square, because a rate limit first lets a burst
+    /// through.
     ///
     /// Measurements and simulations:
     ///
@@ -56,9 +57,9 @@ pub struct Constants {
     /// - If the second round needed 629 MB/s, too, the p99 of small reads in the first second would be shorter
     ///   (simulated, not kept). At a limit of 320 MiB/s, the p99 would be 30 ms, and is 143 ms now. At a limit of 400
     ///   MiB/s, the p99 would be 20 ms, and is 78 ms now.
-    /// - When this factor was chosen, the first downloads from a shared device after the start were simulated, with
-    ///   this model and with 32 threads that send files. In the slowest case, the model had 0.96 of the rate of the
-    ///   threads. If the second round had needed 629 MB/s, too, the model would have had 0.42 (not kept).
+    /// - When this factor was chosen, the first downloads from a shared device after the start were simulated twice:
+    ///   with this model, and with 32 threads that send files. In the slowest case, the model had 0.96 of the rate of
+    ///   the threads. If the second round had needed 629 MB/s, too, the model would have had 0.42 (not kept).
     pub steady: u64,
     /// If the first round has this many bytes, it may show a fast device before it ends. These are 64 reads of
     /// [`CHUNK_MIN`], one in each slot that a worker has for all devices together. A rate limit of 160 MiB/s lets this
@@ -130,7 +131,8 @@ pub struct Pace {
     /// The number of trials left (of windows next to the best window), and the direction of the last trial.
     trials: u8,
     upwards: bool,
-    /// True while streams are spaced.
+    /// True while the reads of streams are spread in time, because the device is limited in slices of time
+    /// ([`Spacing`](crate::Spacing)).
     is_spaced: bool,
     /// The rate of the last round that was judged, in bytes per second.
     rate: u64,
@@ -141,7 +143,7 @@ pub struct Pace {
 struct Round {
     /// The time in which reads were in flight.
     busy: Duration,
-    /// The sum of the bytes in flight, each multiplied by its nanoseconds.
+    /// The integral of the bytes in flight over the time: a sum of bytes times nanoseconds.
     filled: u128,
     reads: u64,
     /// The bytes that these reads asked for.

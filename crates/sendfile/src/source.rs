@@ -13,14 +13,14 @@
 //! again.
 //!
 //! For a film, prefetching is limited to the bytes for 2 s of playing, or to 512 KiB if that is more. The limit is
-//! rounded up to a half, a quarter or less of the window. The limit ends when the peer receives a whole window in a
-//! quarter of the expected time ([`Window::paced`]). While the limit holds, the socket keeps at most 128 KiB that are
-//! not on their way to the peer (`TCP_NOTSENT_LOWAT`). Without this bound on the socket, the kernel by default accepts
-//! 2 MB at once. If the player left, these 2 MB would have been read in vain. The 2 MB would also make each player look
-//! fast.
+//! rounded up to the policy's [`Window`] divided by a power of two. The limit is lifted while the peer receives whole
+//! windows in at most a quarter of the time that they play ([`Window::paced`]). While the limit holds, the socket keeps
+//! at most 128 KiB that are not on their way to the peer (`TCP_NOTSENT_LOWAT`). Without this bound on the socket, the
+//! kernel by default accepts 2 MB at once. If the player left, these 2 MB would have been read in vain. The 2 MB would
+//! also make each player look fast.
 //!
-//! A read begins at the first requested byte of a film, and not at the start of the cluster that contains this byte. A
-//! client that needs the start of a cluster requests it.
+//! A read begins at the first requested byte of a film, and not at the start of the cluster (a block of frames, in
+//! Matroska) that contains this byte. A client that needs the start of a cluster requests it.
 //!
 //! While a long response comes from the disk, the socket is corked (`TCP_CORK`). A corked socket sends fewer packets,
 //! and wakes the peer less often.
@@ -111,9 +111,9 @@ pub struct FillCx<'a> {
 /// queue ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
 ///
 /// A payload in another queue keeps its buffer, and [`reclaim`](Self::reclaim) cannot give this buffer back. So such a
-/// session moves only a few bytes that the transport cannot send yet. If the transport is blocked, the session copies
-/// the moved bytes that are unsent into memory of its own. Otherwise peers that receive nothing would keep the buffers
-/// of the [`Disk`].
+/// session moves bytes only a little ahead of the transport. If the transport is blocked, the session copies the moved
+/// bytes that are unsent into memory of its own. Otherwise peers that receive nothing would keep the buffers of the
+/// [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
     promises: VecDeque<Promise>,
@@ -461,8 +461,8 @@ impl FileSource {
 
     /// Copies resident bytes at the beginning of the first gap, unless enough bytes are ready or held. Returns true if
     /// no read should begin now: bytes were copied, or the peer has to acknowledge bytes first. Like a read, a copy
-    /// begins only if the window is not full. Exception: the window does not matter if no byte is ready, and all sent
-    /// bytes are released.
+    /// begins only if the bytes that are held or being read are below the limit of prefetching. Exception: the limit
+    /// does not matter if no byte is ready, and all sent bytes are released.
     fn copy(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>) -> bool {
         let unsent = queue.unsent_ready();
         let Some(promise) = self.promises.front_mut() else { return false };
@@ -648,7 +648,7 @@ impl FileSource {
                 cx.lacks_allowance |= at_head;
                 return Begun::Enough;
             }
-            // The first read is short, because the client waits for the first byte.
+            // The first read has one block at most, because the client waits for its first byte.
             let (wait, chunk) = if promise.reads == Reads::Some {
                 (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
             } else {
@@ -910,7 +910,7 @@ impl Promise {
     }
 
     /// The limit of prefetching in bytes. It is at most twice the transport's `window`: one window is on its way to the
-    /// peer while the next one is read.
+    /// peer while the next one is read. A `window` below `CARRIED_BYTES_MIN` counts as that.
     fn limit(&self, is_fast: bool, window: u64) -> u64 {
         let limit = if is_fast { self.window.bytes() } else { self.window.paced_bytes() };
         limit.min(window.max(CARRIED_BYTES_MIN).saturating_mul(2))
