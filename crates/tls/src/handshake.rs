@@ -34,6 +34,8 @@ pub(crate) struct Handshake {
     state: State,
     /// Asks for the costly steps; they are taken at once if there is none.
     asker: Option<Asker>,
+    /// The bytes that have come while a step waits.
+    pub(crate) held: Vec<u8>,
     /// The address to which the client has connected, if that may choose the settings.
     local: Option<IpAddr>,
     /// The time at which the connection was accepted.
@@ -84,6 +86,7 @@ impl Handshake {
             listening,
             state,
             asker: None,
+            held: Vec::new(),
             local: None,
             began,
             is_complete: false,

@@ -54,8 +54,6 @@ struct Layer {
     state: State,
     /// The record that has not come completely.
     assembly: Assembly,
-    /// Bytes that have come while a step of the handshake waits.
-    held: Vec<u8>,
     /// Plain bytes of the last receive, until the next drain.
     plain: Vec<u8>,
     /// True once our end has been said. What comes from then on is dropped: a session only waits for the peer's end.
@@ -105,7 +103,6 @@ impl<T: Transport> Tls<T> {
             tickets: Vec::new(),
             state,
             assembly: Assembly::default(),
-            held: Vec::new(),
             plain: Vec::new(),
             has_said_end: false,
             has_ended: false,
@@ -179,9 +176,11 @@ impl Layer {
             return Err(self.break_off());
         }
         loop {
-            if matches!(&self.state, State::Shaking(handshake) if handshake.is_waiting()) {
-                self.held.extend_from_slice(input);
-                return if self.held.len() > HELD_BYTES_MAX {
+            if let State::Shaking(handshake) = &mut self.state
+                && handshake.is_waiting()
+            {
+                handshake.held.extend_from_slice(input);
+                return if handshake.held.len() > HELD_BYTES_MAX {
                     Err(self.break_off())
                 } else {
                     Ok(())
@@ -221,10 +220,10 @@ impl Layer {
         if !handshake.is_waiting() {
             return Ok(());
         }
+        let held = core::mem::take(&mut handshake.held);
         let mut answer = Vec::new();
         let handled = handshake.go_on(&mut answer);
         self.follow(handled, answer)?;
-        let held = core::mem::take(&mut self.held);
         self.handle(&held)
     }
 
@@ -324,14 +323,11 @@ impl Layer {
 
     fn weight(&self) -> Weight {
         let state = match &self.state {
-            State::Shaking(_) => HANDSHAKE_BYTES,
+            State::Shaking(handshake) => HANDSHAKE_BYTES + handshake.held.capacity(),
             State::Open(open) => size_of::<Open>() + open.established.weight(),
             State::Broken => 0,
         };
-        let buffers = self.plain.capacity()
-            + self.assembly.weight()
-            + self.held.capacity()
-            + self.tickets.capacity();
+        let buffers = self.plain.capacity() + self.assembly.weight() + self.tickets.capacity();
         let mut weight = self.records.weight();
         weight.own += (state + buffers) as u64;
         weight
