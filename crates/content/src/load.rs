@@ -19,11 +19,11 @@
 //!       OpeningDirectory ► Listing ► end
 //! ```
 //!
-//! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver opens
-//! a device. A regular file is then opened for reading. If the directories from the root to the file are not watched, it is opened
-//! through `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched, it is opened by its
-//! path, which the kernel can do without a wait. A FIFO or a device that has replaced the file meanwhile is then opened
-//! but not served.
+//! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver
+//! opens a device. A regular file is then opened for reading. If the directories from the root to the file are not
+//! watched, it is opened through `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched,
+//! it is opened by its path, which the kernel can do without a wait. A FIFO or a device that has replaced the file
+//! meanwhile is then opened but not served.
 //!
 //! This module makes no system call. From a step and a reply it computes the next step and the next requests to the
 //! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
@@ -269,8 +269,8 @@ pub(super) enum Outcome<F> {
     },
     /// The path names a directory, but the slash at its end is missing.
     Redirect(Look<F>),
-    /// The path has a clean form: the path without its end (`.html`, or the name of the index). The number is the length of
-    /// the clean form in bytes. No directory has exactly this path.
+    /// The path has a clean form: the path without its end (`.html`, or the name of the index). The number is the length
+    /// of the clean form in bytes. No directory has exactly the path that is not clean.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// There is nothing at this path that can be served; the value is the reason.
@@ -529,7 +529,8 @@ impl<F: Clone> Load<F> {
         self.wait(step)
     }
 
-    /// Ends the load because no file has this path with `.html` after it, or because clean URLs are off. A directory with this name is redirected to the path with a slash.
+    /// Ends the load because no file has this path with `.html` after it, or because clean URLs are off. If a directory
+    /// has the path itself, the client is redirected to that path with a slash.
     fn without_html(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
@@ -696,7 +697,8 @@ impl<F: Clone> Load<F> {
         let now = |part: usize| parts[part].as_ref().map(|seen| &seen.stat);
         let is_same = now(0) == Some(&files.plain.stat)
             && (1..).zip(&files.encoded).all(|(part, variant)| {
-                // A copy has no file of its own. It is unchanged until a file with the name of this variant exists.
+                // A copy (a variant that was made from the plain file) has no file of its own. It is unchanged until a
+                // file with the name of this variant exists.
                 let file = variant.as_ref().filter(|variant| !variant.is_copy);
                 now(part) == file.map(|variant| &variant.stat)
             });

@@ -741,8 +741,8 @@ impl<P: Payload> OutQ<P> {
     /// The index of the segment that holds the byte at `at`. The byte must be unreleased and
     /// reachable.
     fn segment_at(&self, at: u64) -> usize {
-        // A transport that releases sent bytes always uses the first segment. A source uses the
-        // last segment.
+        // A transport that releases sent bytes always uses the first segment. A source often uses
+        // the last segment.
         if self.end_of(0) > at {
             return 0;
         }

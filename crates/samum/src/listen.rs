@@ -40,7 +40,8 @@ pub(crate) const BACKLOG_MAX: usize = 4096;
 /// The least number of them.
 const BACKLOG_MIN: usize = 8;
 
-/// Returns the number of connections that may wait at each of `listeners`, if `waiting_max` may wait at all of them.
+/// Returns the number of connections that may wait at each of `listeners`, if `waiting_max` may wait at all listeners
+/// together.
 pub(crate) fn backlog(waiting_max: usize, listeners: usize) -> i32 {
     let each = (waiting_max / listeners.max(1)).clamp(BACKLOG_MIN, BACKLOG_MAX);
     i32::try_from(each).expect("a small number")
@@ -79,7 +80,7 @@ pub(crate) fn owned_by(address: &Address, user: Option<&User>) -> Address {
 }
 
 /// Takes the sockets of a listener from the process before, or from a service manager: for each worker at least one. No
-/// socket is closed, because clients may wait in its accept queue. Further sockets do not listen before
+/// socket of an IP address is closed, because clients may wait in its accept queue. Further sockets do not listen before
 /// [`begin`]. `file` is the file of a Unix socket.
 ///
 /// # Errors
@@ -109,7 +110,7 @@ pub(crate) fn adopt(
     }
     let mut all: Vec<_> = (0..workers).map(|_| Vec::new()).collect();
     for (index, socket) in sockets.into_iter().chain(more).enumerate() {
-        // All sockets of a Unix listener are the same, so nothing is lost with one of them.
+        // All descriptors of a Unix listener are of one socket, so the close of one of them loses no waiting client.
         if index < workers || matches!(address, Address::Ip(_)) {
             all[index % workers].push(socket);
         }
@@ -154,7 +155,7 @@ fn check_handed_over(address: &Address, socket: &OwnedFd) -> Result<(), String> 
         Address::Ip(ip) => SocketAddr::try_from(found.clone()).is_ok_and(|found| {
             found.ip() == ip.ip() && (ip.port() == 0 || found.port() == ip.port())
         }),
-        // Its name is that of the bind, which may have been relative.
+        // The name of the socket is the path at the bind, which may have been relative. So only the family is compared.
         Address::Unix(_) => found.address_family() == AddressFamily::UNIX,
     };
     if is_same { Ok(()) } else { Err("it has another address".to_owned()) }
@@ -165,8 +166,8 @@ pub(crate) fn begin(socket: &OwnedFd, backlog: i32) {
     let _ = listen(socket, backlog);
 }
 
-/// Makes one more socket for the group of a listening socket (`SO_REUSEPORT`). Once it listens, new connections are spread
-/// over the group. Until then no client can wait there: this process may still fail.
+/// Makes one more socket for the group of a listening socket (`SO_REUSEPORT`). Once it listens, new connections are
+/// spread over the group. Until then no client can wait there, so no client is lost if this process fails.
 fn further(first: &OwnedFd) -> Result<OwnedFd, Errno> {
     let address = local(first).ok_or(Errno::INVAL)?;
     sockopt::set_socket_reuseport(first, true)?;
@@ -175,15 +176,15 @@ fn further(first: &OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Holds a port for the stack of an interface, so that a second server at the same address fails as at any other. The
-/// socket does not listen, so the kernel refuses connections that the stack does not get.
+/// Holds a port for the stack of an interface, so that a second server at this address fails, as it does at an address of
+/// the kernel's TCP. The socket does not listen, so the kernel refuses connections that the stack does not get.
 pub(crate) fn reserve(address: SocketAddr) -> Result<OwnedFd, String> {
     insist(|| reserve_once(&address)).map_err(|error| explain(&Address::Ip(address), error))
 }
 
 /// Binds a socket. If two sockets have SO_REUSEADDR and one of them does not listen, the other can listen at the same
-/// port. So the socket has the option at most during the bind, for ends of old connections that the kernel still has at
-/// the port.
+/// port. So the option is set only for a second bind, and cleared after it. The second bind is for a port at which the
+/// kernel still has the ends of old connections.
 fn reserve_once(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket_of(address)?;
     match rustix::net::bind(&socket, address) {
@@ -255,7 +256,8 @@ pub(crate) fn answers(address: &SocketAddrUnix) -> bool {
     })
 }
 
-/// Opens a Unix socket that is not used through a ring. If it is in use, another server has it.
+/// Opens a Unix socket that is not used through a ring. If the address is in use, another server has it: no ring delays
+/// the close of such a socket, so there is no second try.
 pub(crate) fn open_one(unix: &UnixSocket, backlog: i32) -> Result<(OwnedFd, SocketFile), String> {
     let owner = Owner { user: None, group: None };
     let (mut sockets, file) = open_unix(unix, &owner, 1, backlog)
@@ -336,7 +338,7 @@ impl Owner {
         if self.user.is_none() && self.group.is_none() {
             return Ok(());
         }
-        // Without such a file there is no answer.
+        // If no such file can be made, the check is left out.
         let Ok(file) = rustix::fs::memfd_create(c"samum-owner", MemfdFlags::CLOEXEC) else {
             return Ok(());
         };
@@ -418,8 +420,8 @@ pub(crate) struct Rights<'s> {
 }
 
 impl<'s> Rights<'s> {
-    /// The rights that a socket is to have, and had as `before`. If only `before` has an owner, the server becomes the
-    /// owner.
+    /// The rights that a socket is to have. `before` is the configuration of the socket until now. If only `before` has
+    /// an owner, the server becomes the owner.
     pub(crate) fn look_up(
         socket: &'s UnixSocket,
         before: &UnixSocket,
@@ -594,7 +596,8 @@ impl SocketFiles {
         self.identity(number).map(Identity::numbers)
     }
 
-    /// Removes all names at the end from now on: the process that has handed them over does not.
+    /// From now on, this process removes all names when it ends, because the process that has handed the sockets over no
+    /// longer does.
     pub(crate) fn take_over(&self) {
         self.lock().files.values_mut().for_each(SocketFile::take_over);
     }

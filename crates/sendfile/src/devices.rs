@@ -1,11 +1,13 @@
 //! The devices, as the workers of a process see them together: the spacing of streams on each, devices whose reads do
 //! not end, and file systems already reported to the operator.
 //!
-//! Reads of open files are counted here, and calls on paths in `ring::Silences`, because the kernel may answer a call
-//! on a path from memory while no read ends. While no device is silent, a read costs one more atomic load and no lock.
+//! Silences of reads of open files are kept here. Calls on paths have `ring::Silences` of their own, because the kernel
+//! may answer a call on a path from memory while no read ends. While no device is silent, the check for silences costs
+//! a read one atomic load.
 //!
-//! All workers share a `Spacing`, because one worker that reads without pauses uses up a whole slice. Each worker has
-//! its own `Pace`: `docs/experiments.md` has the gain and the cost of a shared one.
+//! All workers share a `Spacing`, because one worker that reads without pauses uses up a whole time slice of the
+//! device's rate limit. Each worker has its own `Pace`: `docs/experiments.md` has the gain and the cost of a shared
+//! one.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,8 @@ const TOLD_MAX: usize = 64;
 /// The devices on which streams are spaced, for all [`Disk`](crate::Disk)s of a process. Spacing is of use only if no
 /// worker reads without it.
 ///
-/// A lock is taken when a read begins or ends, and when a stream that goes on wants to read; never for resident files.
+/// A lock is taken when a read begins or ends, and when a stream wants to read more of a file that it has begun; never
+/// for resident files.
 #[derive(Debug, Default)]
 pub struct Devices {
     known: Mutex<Known>,
@@ -43,7 +46,7 @@ pub enum Silence {
     Ended(Device),
 }
 
-/// The devices that were read from. There are few, so a search in a row costs less than a table.
+/// The devices that were read from. There are few, so a linear search costs less than a hash table.
 #[derive(Debug, Default)]
 struct Known(Vec<(Device, Spacing)>);
 
@@ -101,8 +104,8 @@ impl Devices {
         self.silences.is_any() && self.silences.end(device, now).is_some()
     }
 
-    /// Returns whether a read of a device should not even be tried: its reads do not end, and another disk has a try in
-    /// this `patience`.
+    /// Returns whether a read of a device should not even be tried: its reads do not end, and within the last
+    /// `patience` another disk has already tried a read.
     pub(crate) fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.silences.refuses(device, now, patience)
     }

@@ -10,27 +10,29 @@
 //! answer. When a stream has read for 30 ms, other streams in the queue come first. If a read takes longer than
 //! [`DiskConfig::patience`], the stream gets an error. The read stays counted until it ends.
 //!
-//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it uses a part of a
-//! buffer: two windows of the transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps
-//! the memory until the peer has acknowledged the bytes, so small windows must not hold large buffers.
+//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are taken. From then on it uses a part of
+//! a buffer: two windows of the transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own
+//! keeps the memory until the peer has acknowledged the bytes, so small windows must not hold large buffers.
 //! `tests/sharing.rs` has the cost of whole buffers and of parts.
 //!
 //! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range from such a device
-//! has 4 KiB, because the kernel reads the first window of the readahead in single pages. Only one splice of a range is
-//! under way at a time, because the kernel would regard two splices as random reads. On other devices the kernel's
-//! readahead is off, because one stream that reads 16 MiB ahead makes all others wait. On these devices each stream
-//! keeps reads of its own in flight, and begins a read when less than half of the window is used.
+//! has 4 KiB. So the kernel's first readahead window is short: the kernel reads this window in single pages, and later
+//! windows in larger folios. Only one splice of a range is under way at a time, because the kernel would regard two
+//! splices as random reads. On other devices the kernel's readahead is off, because one stream that reads 16 MiB ahead
+//! makes all others wait. On these devices each stream keeps reads of its own in flight, and begins a read when less
+//! than half of its prefetch window ([`Window`](crate::Window)) is used.
 //!
 //! For a transport that sends only from memory, the worker's thread copies resident bytes, at most 64 KiB at a time
 //! (`copy.rs`). Such a copy needs no slot of a device, and is counted as a hit. The copy uses a buffer, as a read does.
-//! When three quarters of the buffers are lent, a stream copies only in its turn, and only bytes that it needs next.
+//! When three quarters of the buffers are taken, a stream copies only in its turn, and only bytes that it needs next.
 //!
 //! If a response would begin with bytes of a device that does not answer, the response is refused before its head is
 //! promised.
 //!
 //! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
 //! another stream from sending. A read ends in front of a block that is known to be resident. A stream that reads from
-//! the disk anyway makes no residency checks: the next splice is as exact as a check, and costs less.
+//! the disk anyway makes no residency checks: the next splice shows as exactly as a check which bytes are resident, and
+//! costs less.
 
 mod copy;
 mod counts;
@@ -270,15 +272,15 @@ impl Disk {
         !self.queue.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
-    /// The next file system whose files leave in an unusual way, for a report to the operator. Disks with the same
+    /// The next file system whose files are sent in an unusual way, for a report to the operator. Disks with the same
     /// [`Devices`] together name each file system once. Call this after [`handle`](Self::handle).
     pub fn next_unusual(&mut self) -> Option<Unusual> {
         self.file_systems.next_unusual()
     }
 
-    /// Gives a file the knowledge that residency checks need: that of other open files and of other workers, and the
-    /// type of the file system. Call this before each use of the file. If the type of the file system is not known yet,
-    /// an operation asks for the type. Until this operation ends, the file system is regarded as a usual file system.
+    /// Gives a file what residency checks need: what other open files of the inode and other workers know, and the type
+    /// of the file system. Call this before each use of the file. If the type of the file system is not known yet, an
+    /// operation asks for the type. Until this operation ends, the file system is regarded as a usual file system.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
         self.inodes.share(file, &self.page_cache);
         if file.is_introduced() {
@@ -312,7 +314,8 @@ impl Disk {
         takes == Takes::Files && self.file_systems.splices(file.dev())
     }
 
-    /// Begins a stream that reads the file from `offset` on and keeps nothing in the page cache. From `offset` to
+    /// Begins the trail of a stream that reads the file from `offset` on and keeps nothing in the page cache. From
+    /// `offset` to
     /// `absent_to`, no page of the file is in the page cache.
     pub(crate) fn begin_trail(
         &mut self,
@@ -374,7 +377,7 @@ impl Disk {
         read.file.advise(ring, readahead);
         let file = read.file.fd().clone();
         let may_splice = request.takes == Takes::Files && (keep || request.trail.is_some());
-        // If there is no descriptor for a pipe, a buffer needs none.
+        // If no descriptor is left for a pipe, the read uses a buffer, which needs no descriptor.
         if may_splice
             && abilities.splice
             && let wanted = usize::try_from(len).unwrap_or(usize::MAX)
@@ -407,7 +410,7 @@ impl Disk {
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
-    /// The maximum of bytes of a read into a buffer: a block. When three quarters of the memory are lent, the maximum
+    /// The maximum of bytes of a read into a buffer: a block. When three quarters of the memory are taken, the maximum
     /// is two windows of the transport, rounded up to a power of two. The reason is that the stream keeps these bytes
     /// until its peer has acknowledged them.
     fn buffer_bytes(&self, window: u64) -> u64 {
@@ -472,7 +475,8 @@ impl Disk {
         self.devices.begin(device, read.len, read.wait, is_ahead, self.now);
         pace.begin(read.len, since_start(self.now));
         if alone {
-            // All streams of a device share this room, so on a fast device only few streams can use this room.
+            // The room is what the reads of all streams leave of the device's window. If there are many streams, they
+            // leave nothing.
             read.file.read_ahead(ring, read.offset + read.len, pace.room());
         }
         self.submit(ring, op, Operation::Read(read));

@@ -1,7 +1,7 @@
 //! One request that is passed on, with the response to it.
 //!
 //! ```text
-//!              (the link breaks before anything of a response has come, and it is safe: another try)
+//!              (the link breaks before a byte of a response, and the request may be sent again)
 //!                  ┌──────────────────────────────────────────────┐
 //!                  ▼                                              │
 //!   begin ──► (Collecting) ──► connecting or kept link ──► Asking ──head──► Content ──end──► Over
@@ -96,7 +96,7 @@ pub(super) struct Tools<'a> {
     pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
     pub(super) pools: &'a mut Pools,
-    /// The end of the time for pulling in this worker turn; `None` until the first pull.
+    /// The time until which this worker turn may pull contents (`pull.rs`); `None` until the first pull.
     pub(super) pull_until: &'a mut Option<Time>,
 }
 
@@ -131,7 +131,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes of memory that the exchange keeps of its request.
+    /// The memory of the exchange and its request, in bytes.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.wire.memory()
     }
@@ -163,7 +163,7 @@ impl Exchange {
     }
 
     /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit does not extend
-    /// the upstream's deadline. Each line uses as much of the quantum as one part of the response without bytes.
+    /// the upstream's deadline. Each line uses as much of the quantum as an empty part of the response.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
         let Self { text: all, tries, upstream, wire, reception, .. } = self;
         let Tools { shell, lines, .. } = tools;

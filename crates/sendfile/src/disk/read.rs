@@ -24,11 +24,13 @@ pub(super) struct Read {
     pub(super) wait: Wait,
     pub(super) how: How,
     pub(super) readahead: Readahead,
-    /// The dropping reads that had ended before, of a read that is to stay.
+    /// The number of dropping reads of the range that had ended when this read began (`File::all_drops`); `Some` if the
+    /// pages are to stay in the page cache.
     pub(super) drops: Option<u64>,
-    /// `Some` for a read that does not stay in the page cache.
+    /// `Some` for [`How::Drop`] and [`How::Discard`]: until it is dropped, no worker regards the block as resident.
     pub(super) dropping: Option<Dropping>,
-    /// The watch since the begin of a read whose pages are dropped after it.
+    /// A watch that began with this read, if its pages are dropped after the read. It shows that another stream keeps
+    /// the file in the page cache.
     pub(super) watch: Option<Watch>,
     /// `Some` for a splice that does not stay in the page cache.
     pub(super) trail: Option<Held>,
@@ -78,8 +80,8 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) turn: Time,
     /// `Some` if the read may leave its pages in the page cache although they are not to stay there.
     pub(crate) trail: Option<Rc<Trail>>,
-    /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
-    /// streams could block each other with bytes that are not yet due.
+    /// True if the stream can send nothing until this read has ended. Prefetching leaves a part of the memory to such
+    /// reads. Otherwise streams could block each other with bytes that are not yet due.
     pub(crate) is_urgent: bool,
 }
 
@@ -88,8 +90,8 @@ pub(crate) struct ReadRequest<'a> {
 pub(crate) struct Begun {
     /// The bytes asked for.
     pub(crate) len: u64,
-    /// True if the next read of the same range should wait for the end of this one: to the kernel's
-    /// readahead, where it is used, two reads at the same time look like a file read at random.
+    /// True if the next read of this promise should wait until this read has ended. The kernel's readahead takes two
+    /// reads at the same time for random reads.
     pub(crate) alone: bool,
     /// When the stream's turn has begun.
     pub(crate) turn: Time,

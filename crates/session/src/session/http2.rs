@@ -23,8 +23,8 @@
 //! - The bytes of a lane are in memory, and never references to files. They move into the queue of the connection, about
 //!   one batch ahead of the transport.
 //! - Sending: a lane is not ready if the client's window has no room. Receiving: a stream's window is the room of its
-//!   consumer, at most [`STREAM_WINDOW_MAX`](http2::limits::STREAM_WINDOW_MAX). Each stream begins with a window of 65,535
-//!   bytes. If the consumer has no room for bytes in this window, they wait in the lane.
+//!   consumer, at most [`STREAM_WINDOW_MAX`](http2::limits::STREAM_WINDOW_MAX). Each stream begins with a window of
+//!   65,535 bytes. If the consumer has no room for bytes in this window, they wait in the lane.
 //! - A tunnel is a lane whose two bodies have no framing: see `tunnel.rs`.
 //! - A fault of a response resets its stream. Only a fault of the client against the protocol ends the connection.
 //! - An idle connection has an `Http2`, but no [`Work`]. Memory that it does not need is given back after [`REST`].
@@ -36,9 +36,9 @@
 //! | heads of requests that wait | `work::HEAD_BYTES_MAX` | nothing more is read |
 //! | these heads, and bodies that consumers keep or have no room for | [`work::HELD_BYTES_MAX`] | further streams are refused |
 //! | frames that the transport does not accept | [`work::UNSENT_MAX`] | nothing more is read |
-//! | bytes of files in all lanes together, with reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that cannot send now discard the bytes that they have read |
-//! | bytes of files that are read ahead, because the client's windows have room for them | [`work::HELD_BYTES_MAX`] minus what requests hold; a lane that is the only one with a file may read as far as the window of this file | lanes read less ahead |
-//! | lanes that read files, with those whose streams have ended | [`room::READING_MAX`] | further lanes wait to read |
+//! | bytes of files in all lanes together, including reads in flight | [`room::FILE_BYTES_MAX`] | lanes wait; lanes that currently cannot send give up the bytes that they have read |
+//! | bytes of files that are read ahead, because the client's windows have room for them | [`work::HELD_BYTES_MAX`] minus what requests hold; the only lane with a file may read as far as the prefetch window (`readahead`) of this file | lanes read less ahead |
+//! | lanes that read files, including lanes whose streams have ended | [`room::READING_MAX`] | further lanes wait to read |
 //! | bytes of a request body that arrive after the complete response, and that nothing uses | [`DISCARDED_BYTES_MAX`](http2::limits::DISCARDED_BYTES_MAX) | the stream is reset |
 //! | tunnels | `tunnel::TUNNELS_MAX` | further tunnels are refused with 503 |
 //! | streams that occupy gateways | [`work::GATEWAYS_MAX`] | further requests for gateways wait |
@@ -88,8 +88,8 @@ use crate::record::Cut;
 use lane::{Lookup, Stage};
 pub(in crate::session) use work::Work;
 
-/// The time for which the server waits for the client's answer to the PING after the first GOAWAY. Without an answer, the final
-/// GOAWAY is sent then.
+/// The time for which the server waits for the client's answer to the PING after the first GOAWAY. Without an answer, the
+/// final GOAWAY is sent then.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The time after which an idle connection gives back memory that it does not need. Most clients ask again before.
 const REST: Duration = Duration::from_secs(1);
@@ -105,8 +105,8 @@ pub(super) struct Http2 {
     judge_at: Option<Time>,
     /// The time at which responses with a rate may go on.
     pace_at: Option<Time>,
-    /// Requests whose body no consumer takes wait until this time for the end of the body (`SKIP` in `input.rs`). Then
-    /// the handler is asked about them.
+    /// If no consumer takes the body of a request, the request waits until this time for the end of the body (`SKIP` in
+    /// `input.rs`). Then the handler is asked about the request.
     skip_at: Option<Time>,
     drain: Drain,
     /// True if the peer has half-closed.
@@ -502,7 +502,8 @@ impl Defer for Http2 {
         found: Found<AnswerSize>,
     ) -> bool {
         let lane = work.lane_of_current(request);
-        // Turns of requests that need a gateway come last. Any other answer is kept, because its turn comes at once.
+        // A request that needs a gateway has its turn last. The answer to any other request is kept, because the turn of
+        // that request comes at once.
         let (lookup, is_kept) = match found {
             Found::Later(search) => (Lookup::Pending(search), None),
             Found::Now(AnswerSize { keep: Keep::Never, .. }) => (Lookup::Queued, Some(false)),
