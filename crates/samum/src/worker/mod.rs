@@ -56,9 +56,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
 /// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
 /// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
-/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS and upstreams have parts of the
-/// same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`, `gateways/src/proxy`). So a worker
-/// turn takes about 5 ms at most, unless the signature of an RSA key or a new configuration is among its steps.
+/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS, upstreams and pages with
+/// directives have parts of the same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`,
+/// `gateways/src/proxy`, `handler/src/includes`). So a worker turn usually ends within 5 ms. These steps take longer: the
+/// signature of an RSA key, the closing of many idle connections for newcomers, a search for pages to keep
+/// (`sendfile/src/trail.rs`), and a new configuration.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
