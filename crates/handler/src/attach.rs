@@ -12,7 +12,19 @@ use ring::Completion;
 use sendfile::Weight;
 
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
+use crate::serving::Snapshot;
 use session::shell::Shell;
+
+/// The parts that attach to the router of one worker. By default there are none.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    /// Decides about requests, in addition to the guards of routes.
+    pub authorizer: Option<Box<dyn Authorizer>>,
+    /// Wraps the answers of routes.
+    pub wrapper: Option<Box<dyn Wrapper>>,
+    /// Makes encoded copies of files. It depends on no configuration.
+    pub copier: Option<Box<dyn Copier>>,
+}
 
 /// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
 /// application. Meanwhile the body comes, as far as there is room for it.
@@ -26,6 +38,10 @@ pub trait Authorizer: fmt::Debug {
     /// Returns true if it decides about requests of this route. Requests of other routes only cost the call of this
     /// function.
     fn has_say(&self, route: &Route) -> bool;
+
+    /// Prepares for the routes of a configuration: when the part is attached, and at each reload. Requests that began before
+    /// a reload keep their routes. By default nothing changes.
+    fn configure(&mut self, _shell: &mut Shell, _snapshot: &Snapshot) {}
 
     /// Lets a request of such a route pass or refuses it, now or later.
     fn admit(&mut self, shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission;
@@ -80,6 +96,10 @@ impl From<Status> for Denial {
 pub trait Wrapper: fmt::Debug {
     /// Returns true if it wraps the answers of this route. Requests of other routes only cost the call of this function.
     fn has_say(&self, route: &Route) -> bool;
+
+    /// Prepares for the routes of a configuration: when the part is attached, and at each reload. Requests that began before
+    /// a reload keep their routes. By default nothing changes.
+    fn configure(&mut self, _snapshot: &Snapshot) {}
 
     /// Recalls the answer to a request of such a route that was let pass, before the request goes to its route.
     fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>>;

@@ -30,7 +30,7 @@ use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
 use sendfile::Takes;
 
-use super::attach::{Authorizer, Copier, Wrapper};
+use super::attach::{Attachments, Authorizer, Wrapper};
 use super::files::Files;
 use super::includes::{self, Pages};
 use super::metrics::figures;
@@ -372,19 +372,29 @@ impl Router {
         })
     }
 
-    /// Asks an authorizer about requests from now on.
-    pub fn set_authorizer(&mut self, authorizer: Box<dyn Authorizer>) {
-        (self.authorizer, self.is_attached) = (Some(authorizer), true);
+    /// Attaches these parts from now on, in place of earlier parts. A copier stays if there is no other copier.
+    pub fn attach(
+        &mut self,
+        shell: &mut Shell,
+        Attachments { authorizer, wrapper, copier }: Attachments,
+    ) {
+        (self.authorizer, self.wrapper) = (authorizer, wrapper);
+        self.is_attached = self.authorizer.is_some() || self.wrapper.is_some();
+        if let Some(copier) = copier {
+            self.files.set_copier(copier);
+        }
+        self.configure_attached(shell);
     }
 
-    /// From now on, lets a wrapper answer requests to all routes, and change responses.
-    pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
-        (self.wrapper, self.is_attached) = (Some(wrapper), true);
-    }
-
-    /// Asks a copier for copies of the files that are loaded from now on.
-    pub fn set_copier(&mut self, copier: Box<dyn Copier>) {
-        self.files.set_copier(copier);
+    /// Lets the attached parts prepare for the configuration that is served.
+    fn configure_attached(&mut self, shell: &mut Shell) {
+        let snapshot = Arc::clone(&self.servings.now().snapshot);
+        if let Some(authorizer) = &mut self.authorizer {
+            authorizer.configure(shell, &snapshot);
+        }
+        if let Some(wrapper) = &mut self.wrapper {
+            wrapper.configure(&snapshot);
+        }
     }
 
     /// Serves another snapshot from now on. `roots` has the directories of the trees that the old snapshot did not
@@ -405,6 +415,7 @@ impl Router {
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.set_tuning(serving.snapshot.tuning().clone());
         self.servings.replace(serving);
+        self.configure_attached(shell);
         // The new configuration may no longer permit the viewers of the status page, so their responses end.
         self.viewers.end_all();
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();

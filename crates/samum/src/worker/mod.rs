@@ -34,6 +34,7 @@ use config::Log;
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
 use handler::Handler;
+use handler::attach::Attachments;
 use handler::desk::Desk;
 use handler::router::Router;
 use handler::serving::{Serving, Servings, Snapshot, Succession};
@@ -157,6 +158,8 @@ pub struct Parts {
     pub metrics: (Arc<Metrics>, usize),
     /// The destination of messages.
     pub notes: Option<Fd>,
+    /// The parts that attach to the router.
+    pub attachments: Attachments,
 }
 
 // All memory of an idle connection, without its descriptor and its receive but with 8 bytes of its slot.
@@ -194,7 +197,12 @@ impl<S: Session, N: Network> Worker<S, N> {
     /// If there is not one open directory for each root of the snapshot.
     pub fn over(mut parts: Parts, network: N) -> io::Result<Self> {
         let (roots, descriptors_max) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
-        Self::with(parts, network, |shell| Router::new(&roots, descriptors_max, shell))
+        let attachments = core::mem::take(&mut parts.attachments);
+        Self::with(parts, network, |shell| {
+            let mut router = Router::new(&roots, descriptors_max, shell)?;
+            router.attach(shell, attachments);
+            Ok(router)
+        })
     }
 
     /// Serves one of [`Snapshot::roots`] from another directory from now on, or responds with 503 if there is none.
@@ -256,7 +264,7 @@ impl<S: Session, N: Network> Worker<S, N> {
 }
 
 impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
-    /// Does the same with another handler; listeners and roots of `parts` are not used.
+    /// Does the same with another handler; listeners, roots and attachments of `parts` are not used.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, FileRules, Files, GatewayRules, Route, Tuning, Upstream, upstream};
-use handler::attach::{Admission, Authorizer, Denial, Recalled, Wrapper};
+use handler::attach::{Admission, Attachments, Authorizer, Denial, Recalled, Wrapper};
 use handler::router::Router;
 use handler::router::explain::explain;
 use handler::serving::Snapshot;
@@ -21,7 +21,7 @@ use http::{FieldSection, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
 use samum::explain::Question;
 use samum::network::Listeners;
-use samum::worker::Worker;
+use samum::worker::{Replacement, Worker};
 use sendfile::{File, Piece, Policy, Takes, Weight};
 use session::Http1;
 use session::shell::Shell;
@@ -59,6 +59,8 @@ struct Memory {
     recalled: Vec<Vec<u8>>,
     /// The paths of requests whose responses it has wrapped.
     wrapped: Vec<Vec<u8>>,
+    /// The numbers of routes of the configurations for which it has prepared.
+    configured: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,10 @@ impl Wrapper for Cache {
         route.path != "/files/"
     }
 
+    fn configure(&mut self, snapshot: &Snapshot) {
+        self.0.borrow_mut().configured.push(snapshot.routes().count());
+    }
+
     fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>> {
         assert!(self.has_say(route));
         let mut memory = self.0.borrow_mut();
@@ -246,6 +252,8 @@ struct Door {
     /// Requests about which nothing waits for it any more, and the number of such requests so far.
     gone: Vec<Ticket>,
     given_up: usize,
+    /// The numbers of routes of the configurations for which it has prepared.
+    configured: Vec<usize>,
 }
 
 /// A request about which the authorizer thinks.
@@ -270,6 +278,10 @@ struct Doorman(Rc<RefCell<Door>>);
 impl Authorizer for Doorman {
     fn has_say(&self, route: &Route) -> bool {
         has_say(route)
+    }
+
+    fn configure(&mut self, _shell: &mut Shell, snapshot: &Snapshot) {
+        self.0.borrow_mut().configured.push(snapshot.routes().count());
     }
 
     fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission {
@@ -326,6 +338,8 @@ struct Stage {
     door: Rc<RefCell<Door>>,
     /// The device of the directory `slow`.
     device: u64,
+    config: Config,
+    snapshot: Arc<Snapshot>,
 }
 
 impl Stage {
@@ -348,19 +362,21 @@ impl Stage {
             config.sites[0].routes.push(Route { path, is_internal, action, ..Route::default() });
         }
         let mut parts = parts(&world, Tuning::default());
-        parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
-        let roots = core::mem::take(&mut parts.roots);
+        let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+        parts.snapshot = Arc::clone(&snapshot);
         let network = Listeners::new(parts.listeners.clone());
         let (memory, door) = (Rc::default(), Rc::default());
         let (cache, doorman) = (Cache(Rc::clone(&memory)), Doorman(Rc::clone(&door)));
+        let roots = core::mem::take(&mut parts.roots);
         let worker = Worker::with(parts, network, |shell| {
             let mut router = Router::new(&roots, 64, shell)?;
-            router.set_wrapper(Box::new(cache));
-            router.set_authorizer(Box::new(doorman));
+            let (authorizer, wrapper) = (Some(Box::new(doorman) as _), Some(Box::new(cache) as _));
+            router.attach(shell, Attachments { authorizer, wrapper, copier: None });
             assert!(!router.may_have_news(), "the worker may wait");
             Ok(router)
         });
-        Self { world, worker: worker.expect("memory"), listener, memory, door, device }
+        let worker = worker.expect("memory");
+        Self { world, worker, listener, memory, door, device, config, snapshot }
     }
 
     fn ask(&self, request: &str) -> Peer {
@@ -466,6 +482,29 @@ fn the_sites_of_a_cache_are_kept_apart() {
     assert_eq!(stage.response(&again), (200, b"of a".to_vec(), true));
     drop(again);
     stage.check_nothing_is_left();
+}
+
+#[test]
+fn attached_parts_prepare_for_each_configuration() {
+    let mut stage = Stage::new();
+    for routes in [4, 3] {
+        let configured = [
+            stage.door.borrow().configured.last().copied(),
+            stage.memory.borrow().configured.last().copied(),
+        ];
+        assert_eq!(configured, [Some(routes); 2]);
+        stage.config.sites[0].routes.pop();
+        let next = stage.snapshot.successor(&stage.config).expect("a valid configuration");
+        let succession = Arc::new(stage.snapshot.succession(&next, Some));
+        stage.snapshot = Arc::new(next);
+        stage.worker.replace_configuration(Replacement {
+            snapshot: Arc::clone(&stage.snapshot),
+            succession,
+            roots: HashMap::new(),
+            listeners: Vec::new(),
+            logs: Vec::new(),
+        });
+    }
 }
 
 #[test]
