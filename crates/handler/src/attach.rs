@@ -14,6 +14,7 @@ use sendfile::Weight;
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
 use crate::serving::Snapshot;
 use session::shell::Shell;
+pub use session::user::User;
 
 /// The parts that attach to the router of one worker. By default there are none.
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ pub trait Authorizer: fmt::Debug {
 
     /// The next request about which the authorizer has decided since [`Admission::Waiting`]. It decides about each of
     /// these requests once, also if the client has left.
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<Grant, Denial>)>;
 }
 
 /// Says for which routes there is an authorizer, as its [`has_say`](Authorizer::has_say) does. `samum explain` has no
@@ -69,11 +70,19 @@ pub const NO_AUTHORIZER: HasSay = |_| false;
 #[derive(Debug)]
 pub enum Admission {
     /// The request may pass, or is refused.
-    Now(Result<(), Denial>),
+    Now(Result<Grant, Denial>),
     /// [`Authorizer::next_admitted`] will have the decision. The search is dropped when nothing waits for the decision any
     /// more: the client has left, or the decision was made. After a hand-over it is dropped only with the decision. Then
     /// the authorizer may give up its work, and any decision will do.
     Waiting(Option<Rc<dyn Search>>),
+}
+
+/// The consent of an authorizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The user who has made the request, for the access log and for programs (`REMOTE_USER`). After a hand-over an earlier
+    /// user stays unless the authorizer names another.
+    pub user: Option<User>,
 }
 
 /// The refusal of an authorizer.

@@ -145,7 +145,7 @@ impl Handler for Router {
         head: &Head<'_>,
         answer: &'a Answer,
     ) -> Response<'a> {
-        let Answer { serving, destination, outcome } = answer;
+        let Answer { serving, destination, outcome, .. } = answer;
         let mut response = self.respond_with(cx, head, serving, *destination, outcome);
         let is_file = matches!(
             outcome,
@@ -180,7 +180,7 @@ impl Handler for Router {
         answer: &Answer,
         response: &mut Response<'_>,
     ) {
-        if self.wrapper.is_some() {
+        if self.is_attached {
             self.wrap_answer(&request(), answer, response);
         }
     }
@@ -197,14 +197,15 @@ impl Handler for Router {
 
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
         let (serving, destination) = (Rc::clone(&answer.serving), answer.destination);
+        let user = answer.user.clone();
         Some(match &answer.outcome {
             // The file of the error page cannot be read, so the response has samum's own error page.
             Outcome::Paged(paged) => {
-                Answer { serving, destination, outcome: paged.error.unpaged() }
+                Answer { serving, destination, outcome: paged.error.unpaged(), user }
             }
             _ => {
                 let outcome = Outcome::Error(Status::ServiceUnavailable, Reason::Disk);
-                self.refuse_at_once(shell, (serving, destination), outcome)
+                self.refuse_at_once(shell, (serving, destination), outcome, user)
             }
         })
     }
@@ -534,6 +535,7 @@ impl Router {
                     serving,
                     destination,
                     outcome: Outcome::Content(id, answer),
+                    user: None,
                 }),
                 found => self.take_file(shell, request, &serving, destination, path, found),
             };
@@ -628,7 +630,8 @@ impl Router {
                 self.perform(shell, request.ticket, (serving, destination), next)
             }
             Reply::Later(search) => {
-                Found::Later(self.wait(request.ticket, (serving, destination), state, search))
+                let way = (serving, destination);
+                Found::Later(self.wait(request.ticket, way, state, search, None))
             }
         }
     }

@@ -107,7 +107,7 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
-        (State::Authorize(arrived), Event::Admitted(Ok(()))) => {
+        (State::Authorize(arrived), Event::Admitted(Ok(_))) => {
             continue_authorized(ground, arrived)
         }
         (State::Authorize(_), Event::Admitted(Err(denial))) => {

@@ -6,7 +6,7 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use super::Router;
-use crate::attach::{Denial, Recalled};
+use crate::attach::{Denial, Recalled, User};
 use crate::files;
 use crate::guard::Refusal;
 use crate::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
@@ -29,6 +29,8 @@ pub struct Answer {
     pub(super) serving: Rc<Serving>,
     pub(super) destination: Destination,
     pub(super) outcome: Outcome,
+    /// The user who has made the request, if an authorizer names one.
+    pub(super) user: Option<User>,
 }
 
 /// The result with which a request is answered.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, FileRules, Files, GatewayRules, Route, Tuning, Upstream, upstream};
-use handler::attach::{Admission, Attachments, Authorizer, Denial, Recalled, Wrapper};
+use handler::attach::{Admission, Attachments, Authorizer, Denial, Grant, Recalled, Wrapper};
 use handler::router::Router;
 use handler::router::explain::explain;
 use handler::serving::Snapshot;
@@ -248,7 +248,7 @@ struct Door {
     asked: VecDeque<Ticket>,
     /// The paths about which it was asked.
     paths: Vec<String>,
-    said: VecDeque<(Ticket, Result<(), Denial>)>,
+    said: VecDeque<(Ticket, Result<Grant, Denial>)>,
     /// Requests about which nothing waits for it any more, and the number of such requests so far.
     gone: Vec<Ticket>,
     given_up: usize,
@@ -299,7 +299,7 @@ impl Authorizer for Doorman {
                 self.0.borrow_mut().asked.push_back(request.ticket);
                 Admission::Waiting(Some(Rc::new(Thought(request.ticket, Rc::clone(&self.0)))))
             }
-            _ => Admission::Now(Ok(())),
+            _ => Admission::Now(Ok(Grant::default())),
         }
     }
 
@@ -308,7 +308,7 @@ impl Authorizer for Doorman {
         !door.said.is_empty() || !door.gone.is_empty()
     }
 
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)> {
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<Grant, Denial>)> {
         let mut door = self.0.borrow_mut();
         if let Some(said) = door.said.pop_front() {
             return Some(said);
@@ -421,7 +421,7 @@ impl Stage {
     }
 
     /// Makes the authorizer say this about the request that has waited for longest.
-    fn say(&mut self, said: Result<(), Denial>) {
+    fn say(&mut self, said: Result<Grant, Denial>) {
         run_until(&mut self.worker, || !self.door.borrow().asked.is_empty());
         let mut door = self.door.borrow_mut();
         let ticket = door.asked.pop_front().expect("it was asked");
@@ -577,19 +577,20 @@ fn an_authorizer_may_answer_later() {
     let clients = [get("/private/a"), post.to_owned()].map(|request| stage.ask_door(&request));
     assert!(!stage.has_asked(), "the server is not asked before the authorizer has said yes");
     for (client, end) in clients.iter().zip([&b"\r\n\r\n"[..], b"body"]) {
-        stage.say(Ok(()));
+        stage.say(Ok(Grant::default()));
         let server = stage.accept(end);
         server.send(&answer(b"private"));
         assert_eq!(stage.response(client), (200, b"private".to_vec(), false));
     }
     // It is asked before the cache is.
     for (request, said) in
-        [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(()))]
+        [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(Grant::default()))]
     {
         let client = stage.ask(&request);
+        let expected = if said.is_ok() { (200, true) } else { (403, false) };
         stage.say(said.map_err(Denial::from));
         let (status, _, is_kept) = stage.response(&client);
-        assert_eq!((status, is_kept), if said.is_ok() { (200, true) } else { (403, false) });
+        assert_eq!((status, is_kept), expected);
     }
     let refused = [stage.ask(&get("/forbidden")), stage.ask_door(post)];
     let mut fields = FieldSection::EMPTY;
@@ -628,7 +629,7 @@ fn a_request_that_is_handed_over_is_asked_about_again() {
     assert_eq!(stage.response(&client).0, 403);
     assert_eq!(stage.door.borrow().paths, ["/1", "/internal/a", "/2", "/internal/forbidden"]);
     let client = hand_over(&mut stage, "/3", "/internal/later");
-    stage.say(Ok(()));
+    stage.say(Ok(Grant::default()));
     assert_eq!(stage.response(&client), (200, FILE.to_vec(), false));
     let client = hand_over(&mut stage, "/4", "/internal/later");
     stage.say(Err(Status::Forbidden.into()));
@@ -639,7 +640,7 @@ fn a_request_that_is_handed_over_is_asked_about_again() {
     client.reset();
     drop(client);
     pass(&mut stage.worker, Duration::from_secs(1));
-    stage.say(Ok(()));
+    stage.say(Ok(Grant::default()));
     pass(&mut stage.worker, Duration::from_secs(1));
     stage.check_nothing_is_left();
 }

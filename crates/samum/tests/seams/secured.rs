@@ -13,7 +13,7 @@ use config::{
     Redirect, RequestHeader, Route, Site, Upstream,
 };
 use handler::Request;
-use handler::attach::{Admission, Attachments, Authorizer, Denial};
+use handler::attach::{Admission, Attachments, Authorizer, Denial, Grant};
 use handler::router::Router;
 use handler::serving::Snapshot;
 use http::Status;
@@ -250,7 +250,7 @@ impl Authorizer for Refusing {
         false
     }
 
-    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Denial>)> {
+    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<Grant, Denial>)> {
         None
     }
 }

@@ -11,7 +11,7 @@ use ring::Key;
 use super::super::stage::{route, serving_of, site};
 use super::super::state::{Arrived, Named};
 use super::*;
-use crate::attach::Recalled;
+use crate::attach::{Grant, Recalled};
 use crate::{AnswerSize, Request, Response, Ticket};
 use ::includes::{Parser, Template};
 use config::Route;
@@ -281,7 +281,7 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
         State::Authorize(_) if choice.is_multiple_of(8) => {
             Event::Admitted(Err(Status::Forbidden.into()))
         }
-        State::Authorize(_) => Event::Admitted(Ok(())),
+        State::Authorize(_) => Event::Admitted(Ok(Grant::default())),
         State::Recall(_) if choice.is_multiple_of(8) => Event::Recalled(Some(Rc::new(Kept))),
         State::Recall(_) => Event::Recalled(None),
         State::File(_) => Event::File(found(FOUND[choice % FOUND.len()])),
@@ -318,7 +318,7 @@ fn with_events(path: &'static str, events: Vec<Event>) -> (String, Vec<&'static 
 /// Lets a request pass to its route.
 fn let_pass(state: &State<'_>) -> Option<Event> {
     match state {
-        State::Authorize(_) => Some(Event::Admitted(Ok(()))),
+        State::Authorize(_) => Some(Event::Admitted(Ok(Grant::default()))),
         State::Recall(_) => Some(Event::Recalled(None)),
         _ => None,
     }
@@ -336,7 +336,7 @@ fn a_guard_and_a_wrapper_may_answer_later_and_come_first() {
             walk(&serving(), Method::Get, "/files/a", |_| events.next().expect("an event"));
         (walked.answer(), walked.states)
     };
-    let admitted = || Event::Admitted(Ok(()));
+    let admitted = || Event::Admitted(Ok(Grant::default()));
     let refused = vec![Event::Admitted(Err(Status::Forbidden.into()))];
     assert_eq!(answer(refused), ("403".to_owned(), vec!["Authorize"]));
     let kept = vec![admitted(), Event::Recalled(Some(Rc::new(Kept)))];
