@@ -149,7 +149,7 @@ impl Handler for Router {
         let mut response = self.respond_with(cx, head, serving, *destination, outcome);
         let is_file = matches!(
             outcome,
-            Outcome::Content(_, content::Answer::Resource(_))
+            Outcome::Content(_, content::PathAnswer::Resource(_))
                 | Outcome::Page(_)
                 | Outcome::HandedOver(_)
         );
@@ -531,12 +531,14 @@ impl Router {
         {
             let tree = serving.tree_at(*tree);
             return match self.files.find(shell, tree, rest, request.ticket) {
-                content::Found::Now(answer @ content::Answer::Resource(_)) => Found::Now(Answer {
-                    serving,
-                    destination,
-                    outcome: Outcome::Content(id, answer),
-                    user: None,
-                }),
+                content::Found::Now(answer @ content::PathAnswer::Resource(_)) => {
+                    Found::Now(Answer {
+                        serving,
+                        destination,
+                        outcome: Outcome::Content(id, answer),
+                        user: None,
+                    })
+                }
                 found => self.take_file(shell, request, &serving, destination, path, found),
             };
         }

@@ -37,7 +37,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A file or a directory of this route, or the reason why neither was found.
-    Content(RouteId, content::Answer),
+    Content(RouteId, content::PathAnswer),
     /// A file with directives.
     Page(includes::Opened),
     /// The answer of a program, or the reason why there is none.
@@ -96,7 +96,7 @@ pub(super) struct Moved {
 #[derive(Debug)]
 pub(super) struct Paged {
     pub(super) error: Outcome,
-    pub(super) page: content::Answer,
+    pub(super) page: content::PathAnswer,
 }
 
 impl Answer {
@@ -201,7 +201,7 @@ impl Router {
         paged: &'a Paged,
     ) -> Response<'a> {
         let mut response = self.respond_with_inner(cx, head, serving, destination, &paged.error);
-        if let content::Answer::Resource(resource) = &paged.page
+        if let content::PathAnswer::Resource(resource) = &paged.page
             && let Kind::File(files) = &resource.kind
         {
             files::dress(head, files, &mut response);

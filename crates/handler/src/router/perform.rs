@@ -358,8 +358,8 @@ impl Router {
                 Next::File { tree, path, search } => {
                     let found = self.files.find_at_once(shell, tree, &path);
                     let found = found.map_or(
-                        content::Answer::Error(Status::ServiceUnavailable, Reason::Disk),
-                        content::Answer::Resource,
+                        content::PathAnswer::Error(Status::ServiceUnavailable, Reason::Disk),
+                        content::PathAnswer::Resource,
                     );
                     advance(ground, State::File(search), Event::File(found))
                 }

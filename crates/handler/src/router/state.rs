@@ -189,7 +189,7 @@ pub(super) enum Event {
     /// The answer that a wrapper recalls, if there is one.
     Recalled(Option<Rc<dyn Recalled>>),
     /// A file, a directory, or the reason for neither.
-    File(content::Answer),
+    File(content::PathAnswer),
     /// The template of a file, or the status if the file has no template.
     Template(Result<Rc<Template>, Status>),
     /// The answer of a program.

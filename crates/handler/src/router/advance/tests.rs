@@ -56,26 +56,26 @@ fn serving() -> Serving {
     serving_of(routes.map(route).into())
 }
 
-fn file(path: &str, content_type: &str) -> content::Answer {
+fn file(path: &str, content_type: &str) -> content::PathAnswer {
     let kind = Kind::File(FileSet::sample(content_type, b"<!--#echo var=\"a\" -->"));
-    content::Answer::Resource(Resource::sample(path, kind))
+    content::PathAnswer::Resource(Resource::sample(path, kind))
 }
 
-fn resource(path: &str, kind: Kind) -> content::Answer {
-    content::Answer::Resource(Resource::sample(path, kind))
+fn resource(path: &str, kind: Kind) -> content::PathAnswer {
+    content::PathAnswer::Resource(Resource::sample(path, kind))
 }
 
 /// Answers in the names of which tests speak.
-fn found(name: &str) -> content::Answer {
+fn found(name: &str) -> content::PathAnswer {
     match name {
         "text" => file("a.txt", "text/plain"),
         "html" => file("a.html", "text/html"),
         "script" => file("a.php", "application/octet-stream"),
         "directory" => resource("d", Kind::Redirect),
         "unclean" => resource("a.html", Kind::Unclean(1)),
-        "missing" => content::Answer::Error(Status::NotFound, Reason::NoFile),
-        "long" => content::Answer::Error(Status::UriTooLong, Reason::NoFile),
-        "unavailable" => content::Answer::Error(Status::ServiceUnavailable, Reason::NoFile),
+        "missing" => content::PathAnswer::Error(Status::NotFound, Reason::NoFile),
+        "long" => content::PathAnswer::Error(Status::UriTooLong, Reason::NoFile),
+        "unavailable" => content::PathAnswer::Error(Status::ServiceUnavailable, Reason::NoFile),
         name => unreachable!("no file is {name}"),
     }
 }
@@ -577,7 +577,7 @@ proptest! {
         });
         // A file is sent to a client that asks for a file, or whose request was handed over to a file.
         let is_file = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Content(_, content::Answer::Resource(_)))
+            matches!(outcome, Outcome::Content(_, content::PathAnswer::Resource(_)))
         };
         let gets = matches!(METHODS[method], Method::Get | Method::Head);
         prop_assert!(gets || !is_file(&walked.outcome), "{:?}", walked);
