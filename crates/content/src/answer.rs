@@ -1,4 +1,4 @@
-//! Answers to requests.
+//! The answers for paths.
 
 use std::rc::Rc;
 
@@ -7,9 +7,9 @@ use session::reason::Reason;
 
 use super::resource::Resource;
 
-/// The answer to a request.
+/// The answer for a path.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum PathAnswer {
     /// The resource of the path.
     Resource(Rc<Resource>),
     /// A page for this status, and the reason for the operator.
@@ -18,7 +18,7 @@ pub enum Answer {
     Rejected(http::Reject),
 }
 
-impl Answer {
+impl PathAnswer {
     /// Returns the bytes of memory that it shares with the cache, and whether it keeps files open.
     pub fn holds(&self) -> (u64, bool) {
         match self {
@@ -32,7 +32,7 @@ impl Answer {
 #[derive(Debug)]
 pub enum Found {
     /// The answer is there.
-    Now(Answer),
+    Now(PathAnswer),
     /// The answer will appear in [`Content::answers`](super::Content::answers).
     Later,
 }

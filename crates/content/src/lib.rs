@@ -73,7 +73,7 @@ use http::{Reject, Status};
 use ring::{Change, Completion, Device, Fd, Key, Op, Time};
 use sendfile::Account;
 
-pub use answer::{Answer, Found};
+pub use answer::{Found, PathAnswer};
 pub use entries::Entries;
 pub use in_memory::{FILE_BYTES_MAX_IN_MEMORY, InMemory};
 pub use resource::{Kind, Resource};
@@ -159,7 +159,7 @@ pub struct Content {
     /// else `None`.
     tidy: Option<(Time, Key)>,
     /// Answers to requests that had to wait, which the worker delivers.
-    pub answers: VecDeque<(Ticket, Answer)>,
+    pub answers: VecDeque<(Ticket, PathAnswer)>,
 }
 
 impl Content {
@@ -221,7 +221,7 @@ impl Content {
         path: &[u8],
     ) -> Option<Rc<Resource>> {
         match self.find_for(shell, tree, path, None) {
-            Found::Now(Answer::Resource(resource)) => Some(resource),
+            Found::Now(PathAnswer::Resource(resource)) => Some(resource),
             // The load may have ended already.
             Found::Now(_) | Found::Later => self.believed(tree, path, shell.cx.now),
         }
@@ -240,7 +240,7 @@ impl Content {
         if let Some(resource) = self.library.get(tree, path) {
             resource.used.set(shell.cx.now);
             if shell.cx.now.since(resource.validated.get()) < age_max(resource) / 2 {
-                return Found::Now(Answer::Resource(Rc::clone(resource)));
+                return Found::Now(PathAnswer::Resource(Rc::clone(resource)));
             }
         }
         self.load_path(shell, tree, path, ticket)
@@ -266,7 +266,7 @@ impl Content {
                     let previous = Some(Rc::clone(&resource));
                     self.begin(shell, tree, path, device, previous, None, None);
                 }
-                return Found::Now(Answer::Resource(resource));
+                return Found::Now(PathAnswer::Resource(resource));
             }
             previous = Some(resource);
         }
@@ -280,10 +280,10 @@ impl Content {
             None => {}
         }
         if let Err(error) = http::path::check_file(path) {
-            return Found::Now(Answer::Error(error.status(), Reason::Path(error)));
+            return Found::Now(PathAnswer::Error(error.status(), Reason::Path(error)));
         }
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
-            return Found::Now(Answer::Error(Status::UriTooLong, Reason::Depth));
+            return Found::Now(PathAnswer::Error(Status::UriTooLong, Reason::Depth));
         }
         if self.trees[tree.index()].is_lost {
             return Found::Now(unavailable(Reason::NoRoot));
@@ -304,7 +304,7 @@ impl Content {
                 if previous.is_some() {
                     self.library.evict(tree, path);
                 }
-                return Found::Now(Answer::Error(Status::NotFound, reason));
+                return Found::Now(PathAnswer::Error(Status::NotFound, reason));
             }
             Some(found) => found.ok(),
             None => None,
@@ -340,7 +340,7 @@ impl Content {
         let believed = self.believed(tree, path, shell.cx.now);
         // Content with a descriptor would be read from that device.
         let believed = believed.filter(|one| one.descriptors == 0);
-        Found::Now(believed.map_or_else(|| unavailable(Reason::Disk), Answer::Resource))
+        Found::Now(believed.map_or_else(|| unavailable(Reason::Disk), PathAnswer::Resource))
     }
 
     /// A cached resource that may be served while a slow disk delays the load of a new one.
@@ -511,7 +511,7 @@ impl Content {
             Outcome::Unchanged(look, resource) => {
                 resource.validated.set(look.began);
                 resource.watched.set(look.way == Coverage::Watched);
-                self.answer(&mut load.tickets, &Answer::Resource(resource));
+                self.answer(&mut load.tickets, &PathAnswer::Resource(resource));
                 if load.is_outdated {
                     self.library.evict(load.tree, &load.path);
                 } else {
@@ -528,7 +528,7 @@ impl Content {
                             && files.any(|file| is_target_hidden(sources, &name, file)))
                 };
                 if tree.sources.as_ref().is_some_and(is_hidden) {
-                    self.fail(&mut load, &Answer::Error(Status::NotFound, Reason::Source));
+                    self.fail(&mut load, &PathAnswer::Error(Status::NotFound, Reason::Source));
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
                     let copier = &mut self.copier;
@@ -569,13 +569,13 @@ impl Content {
                 self.deliver(shell, &mut load, &look, found, fate);
             }
             Outcome::Missing(reason) => {
-                self.fail(&mut load, &Answer::Error(Status::NotFound, reason));
+                self.fail(&mut load, &PathAnswer::Error(Status::NotFound, reason));
             }
             Outcome::Replaced => self.fail(&mut load, &unavailable(Reason::Replaced)),
             Outcome::TooLarge => {
                 let reason = "the file is larger than 4 EiB";
                 let reject = Reject { status: Status::NotImplemented, reason };
-                self.fail(&mut load, &Answer::Rejected(reject));
+                self.fail(&mut load, &PathAnswer::Rejected(reject));
             }
             Outcome::Failed(error, owner) => {
                 let status = match Refusal::of(&error) {
@@ -603,7 +603,7 @@ impl Content {
                         Reason::unopened(&path, &error, owner)
                     }
                 };
-                self.fail(&mut load, &Answer::Error(status, reason));
+                self.fail(&mut load, &PathAnswer::Error(status, reason));
             }
         }
         // The next loads may end at once, so this load must be finished first.
@@ -620,7 +620,7 @@ impl Content {
         fate: Fate,
     ) {
         let resource = found.into_resource(load, look, shell.cx.now, &self.account);
-        self.answer(&mut load.tickets, &Answer::Resource(Rc::clone(&resource)));
+        self.answer(&mut load.tickets, &PathAnswer::Resource(Rc::clone(&resource)));
         match fate {
             Fate::Cache if !load.is_outdated => return self.cache(shell, resource),
             Fate::Evict if !load.is_outdated => self.library.evict(load.tree, &load.path),
@@ -648,14 +648,14 @@ impl Content {
     }
 
     /// Ends a load that has found nothing to serve.
-    fn fail(&mut self, load: &mut Load<Fd>, answer: &Answer) {
+    fn fail(&mut self, load: &mut Load<Fd>, answer: &PathAnswer) {
         if !load.is_outdated {
             self.library.evict(load.tree, &load.path);
         }
         self.answer(&mut load.tickets, answer);
     }
 
-    fn answer(&mut self, tickets: &mut Vec<Ticket>, answer: &Answer) {
+    fn answer(&mut self, tickets: &mut Vec<Ticket>, answer: &PathAnswer) {
         self.answers.extend(tickets.drain(..).map(|ticket| (ticket, answer.clone())));
     }
 
@@ -870,8 +870,8 @@ impl Content {
 }
 
 /// The answer of a request that cannot be served now.
-const fn unavailable(reason: Reason) -> Answer {
-    Answer::Error(Status::ServiceUnavailable, reason)
+const fn unavailable(reason: Reason) -> PathAnswer {
+    PathAnswer::Error(Status::ServiceUnavailable, reason)
 }
 
 /// The time for which a cached resource is used without a check.

@@ -727,7 +727,6 @@ impl<F: Clone> Load<F> {
         self.wait(Step::Opening { look, how, part, seen, found, open })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the parts of the step")]
     fn opened(
         &mut self,
         look: Look<F>,

@@ -17,6 +17,7 @@ use ring::{
 };
 
 use super::devices::Devices;
+use super::entries::directories_first;
 use super::in_memory::{BYTES_MAX_OF_MEMORY, InMemory};
 use super::load::{Ask, Coverage, Load, Look, Next, PARTS, Reply, Tools, first_step};
 use super::load_queue::LoadQueue;
@@ -576,7 +577,7 @@ fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
         Ask::List { dir, root, name } => {
             let (path, names) = (c_string(name), tree.sources.is_some());
             let targets = Some(Targets { root, path, symlinks: symlinks(), names });
-            Op::List { dir, entries_max: ENTRIES_MAX, targets }
+            Op::List { dir, entries_max: ENTRIES_MAX, order: directories_first, targets }
         }
         Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },
         Ask::Drop(file) => Op::Discard { file, offset: 0, len: 0 },

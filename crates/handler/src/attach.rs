@@ -12,7 +12,20 @@ use ring::Completion;
 use sendfile::Weight;
 
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
+use crate::serving::Snapshot;
 use session::shell::Shell;
+pub use session::user::User;
+
+/// The parts that attach to the router of one worker. By default there are none.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    /// Decides about requests, in addition to the guards of routes.
+    pub authorizer: Option<Box<dyn Authorizer>>,
+    /// Wraps the answers of routes.
+    pub wrapper: Option<Box<dyn Wrapper>>,
+    /// Makes encoded copies of files. It depends on no configuration.
+    pub copier: Option<Box<dyn Copier>>,
+}
 
 /// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
 /// application. Meanwhile the body comes, as far as there is room for it.
@@ -27,6 +40,10 @@ pub trait Authorizer: fmt::Debug {
     /// function.
     fn has_say(&self, route: &Route) -> bool;
 
+    /// Prepares for the routes of a configuration: when the part is attached, and at each reload. Requests that began before
+    /// a reload keep their routes. By default nothing changes.
+    fn configure(&mut self, _shell: &mut Shell, _snapshot: &Snapshot) {}
+
     /// Lets a request of such a route pass or refuses it, now or later.
     fn admit(&mut self, shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission;
 
@@ -39,7 +56,7 @@ pub trait Authorizer: fmt::Debug {
 
     /// The next request about which the authorizer has decided since [`Admission::Waiting`]. It decides about each of
     /// these requests once, also if the client has left.
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)>;
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<Grant, Denial>)>;
 }
 
 /// Says for which routes there is an authorizer, as its [`has_say`](Authorizer::has_say) does. `samum explain` has no
@@ -53,11 +70,19 @@ pub const NO_AUTHORIZER: HasSay = |_| false;
 #[derive(Debug)]
 pub enum Admission {
     /// The request may pass, or is refused.
-    Now(Result<(), Denial>),
+    Now(Result<Grant, Denial>),
     /// [`Authorizer::next_admitted`] will have the decision. The search is dropped when nothing waits for the decision any
     /// more: the client has left, or the decision was made. After a hand-over it is dropped only with the decision. Then
     /// the authorizer may give up its work, and any decision will do.
     Waiting(Option<Rc<dyn Search>>),
+}
+
+/// The consent of an authorizer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// The user who has made the request, for the access log and for programs (`REMOTE_USER`). After a hand-over an earlier
+    /// user stays unless the authorizer names another.
+    pub user: Option<User>,
 }
 
 /// The refusal of an authorizer.
@@ -80,6 +105,10 @@ impl From<Status> for Denial {
 pub trait Wrapper: fmt::Debug {
     /// Returns true if it wraps the answers of this route. Requests of other routes only cost the call of this function.
     fn has_say(&self, route: &Route) -> bool;
+
+    /// Prepares for the routes of a configuration: when the part is attached, and at each reload. Requests that began before
+    /// a reload keep their routes. By default nothing changes.
+    fn configure(&mut self, _snapshot: &Snapshot) {}
 
     /// Recalls the answer to a request of such a route that was let pass, before the request goes to its route.
     fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>>;

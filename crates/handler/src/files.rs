@@ -19,7 +19,8 @@ use super::{Body, Part, Response, Ticket, whole_body};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
 use content::copies::Copier;
 use content::{
-    Answer, Content, Entries, FileSet, Found, InMemory, Kind, Resource, Tree, Whole, last_modified,
+    Content, Entries, FileSet, Found, InMemory, Kind, PathAnswer, Resource, Tree, Whole,
+    last_modified,
 };
 use session::context::Context;
 use session::fields::{self, Rules};
@@ -105,7 +106,7 @@ impl Files {
     }
 
     /// The next answer that was found since [`Found::Later`].
-    pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+    pub(super) fn next_answer(&mut self) -> Option<(Ticket, PathAnswer)> {
         self.content.answers.pop_front()
     }
 
@@ -161,10 +162,10 @@ pub(super) fn response<'a>(
     prefix: &[u8],
     policy: Policy,
     rules: &Rules,
-    answer: &'a Answer,
+    answer: &'a PathAnswer,
 ) -> Response<'a> {
     match answer {
-        Answer::Resource(resource) => match &resource.kind {
+        PathAnswer::Resource(resource) => match &resource.kind {
             Kind::File(files) => file(cx, head, policy, files),
             Kind::Redirect => {
                 let to = [&resource.path, &b"/"[..]].concat();
@@ -183,8 +184,8 @@ pub(super) fn response<'a>(
                 obeying(rules, prefix, resource, response)
             }
         },
-        Answer::Error(status, _) => page::error(bare(*status)),
-        Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
+        PathAnswer::Error(status, _) => page::error(bare(*status)),
+        PathAnswer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
     }
 }
 

@@ -30,7 +30,7 @@ use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
 use sendfile::Takes;
 
-use super::attach::{Authorizer, Copier, Wrapper};
+use super::attach::{Attachments, Authorizer, Wrapper};
 use super::files::Files;
 use super::includes::{self, Pages};
 use super::metrics::figures;
@@ -145,11 +145,11 @@ impl Handler for Router {
         head: &Head<'_>,
         answer: &'a Answer,
     ) -> Response<'a> {
-        let Answer { serving, destination, outcome } = answer;
+        let Answer { serving, destination, outcome, .. } = answer;
         let mut response = self.respond_with(cx, head, serving, *destination, outcome);
         let is_file = matches!(
             outcome,
-            Outcome::Content(_, content::Answer::Resource(_))
+            Outcome::Content(_, content::PathAnswer::Resource(_))
                 | Outcome::Page(_)
                 | Outcome::HandedOver(_)
         );
@@ -180,7 +180,7 @@ impl Handler for Router {
         answer: &Answer,
         response: &mut Response<'_>,
     ) {
-        if self.wrapper.is_some() {
+        if self.is_attached {
             self.wrap_answer(&request(), answer, response);
         }
     }
@@ -197,14 +197,15 @@ impl Handler for Router {
 
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
         let (serving, destination) = (Rc::clone(&answer.serving), answer.destination);
+        let user = answer.user.clone();
         Some(match &answer.outcome {
             // The file of the error page cannot be read, so the response has samum's own error page.
             Outcome::Paged(paged) => {
-                Answer { serving, destination, outcome: paged.error.unpaged() }
+                Answer { serving, destination, outcome: paged.error.unpaged(), user }
             }
             _ => {
                 let outcome = Outcome::Error(Status::ServiceUnavailable, Reason::Disk);
-                self.refuse_at_once(shell, (serving, destination), outcome)
+                self.refuse_at_once(shell, (serving, destination), outcome, user)
             }
         })
     }
@@ -373,19 +374,29 @@ impl Router {
         })
     }
 
-    /// Asks an authorizer about requests from now on.
-    pub fn set_authorizer(&mut self, authorizer: Box<dyn Authorizer>) {
-        (self.authorizer, self.is_attached) = (Some(authorizer), true);
+    /// Attaches these parts from now on, in place of earlier parts. A copier stays if there is no other copier.
+    pub fn attach(
+        &mut self,
+        shell: &mut Shell,
+        Attachments { authorizer, wrapper, copier }: Attachments,
+    ) {
+        (self.authorizer, self.wrapper) = (authorizer, wrapper);
+        self.is_attached = self.authorizer.is_some() || self.wrapper.is_some();
+        if let Some(copier) = copier {
+            self.files.set_copier(copier);
+        }
+        self.configure_attached(shell);
     }
 
-    /// From now on, lets a wrapper answer requests to all routes, and change responses.
-    pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
-        (self.wrapper, self.is_attached) = (Some(wrapper), true);
-    }
-
-    /// Asks a copier for copies of the files that are loaded from now on.
-    pub fn set_copier(&mut self, copier: Box<dyn Copier>) {
-        self.files.set_copier(copier);
+    /// Lets the attached parts prepare for the configuration that is served.
+    fn configure_attached(&mut self, shell: &mut Shell) {
+        let snapshot = Arc::clone(&self.servings.now().snapshot);
+        if let Some(authorizer) = &mut self.authorizer {
+            authorizer.configure(shell, &snapshot);
+        }
+        if let Some(wrapper) = &mut self.wrapper {
+            wrapper.configure(&snapshot);
+        }
     }
 
     /// Serves another snapshot from now on. `roots` has the directories of the trees that the old snapshot did not
@@ -406,6 +417,7 @@ impl Router {
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.set_tuning(serving.snapshot.tuning().clone());
         self.servings.replace(serving);
+        self.configure_attached(shell);
         // The new configuration may no longer permit the viewers of the status page, so their responses end.
         self.viewers.end_all();
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
@@ -520,11 +532,14 @@ impl Router {
         {
             let tree = serving.tree_at(*tree);
             return match self.files.find(shell, tree, rest, request.ticket) {
-                content::Found::Now(answer @ content::Answer::Resource(_)) => Found::Now(Answer {
-                    serving,
-                    destination,
-                    outcome: Outcome::Content(id, answer),
-                }),
+                content::Found::Now(answer @ content::PathAnswer::Resource(_)) => {
+                    Found::Now(Answer {
+                        serving,
+                        destination,
+                        outcome: Outcome::Content(id, answer),
+                        user: None,
+                    })
+                }
                 found => self.take_file(shell, request, &serving, destination, path, found),
             };
         }
@@ -618,7 +633,8 @@ impl Router {
                 self.perform(shell, request.ticket, (serving, destination), next)
             }
             Reply::Later(search) => {
-                Found::Later(self.wait(request.ticket, (serving, destination), state, search))
+                let way = (serving, destination);
+                Found::Later(self.wait(request.ticket, way, state, search, None))
             }
         }
     }

@@ -13,6 +13,7 @@ use config::{Log, LogFormat, LogTarget, OwnFormat, Piece, Variable};
 use session::handler::Ticket;
 use session::network::Handshake;
 use session::request_id::{self, Seed};
+use session::user::User;
 
 /// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +113,10 @@ impl Line<'_> {
     fn write_common(&self, combined: bool, clock: &mut Clock, out: &mut Vec<u8>) {
         let Self { record, client, bytes, .. } = *self;
         out.extend_from_slice(client.as_bytes());
-        out.extend_from_slice(b" - - [");
+        match &record.user {
+            None => out.extend_from_slice(b" - - ["),
+            Some(user) => push_user(user, out),
+        }
         out.extend_from_slice(clock.common(record.unix_ms));
         out.extend_from_slice(b"] \"");
         self.push_text(record.text.request(), out);
@@ -193,6 +197,11 @@ impl Line<'_> {
         if !text.trace().is_empty() {
             out.extend_from_slice(b",\"traceparent\":\"");
             self.push_json_text(text.trace(), out);
+            out.push(b'"');
+        }
+        if let Some(user) = &record.user {
+            out.extend_from_slice(b",\"user\":\"");
+            push_json(user.name().as_bytes(), out);
             out.push(b'"');
         }
         if let Some(handshake) = handshake {
@@ -447,6 +456,17 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Writes the user of a request between the client and the time of a line. A space in the name would end its field.
+#[cold]
+fn push_user(user: &User, out: &mut Vec<u8>) {
+    out.extend_from_slice(b" - ");
+    for (number, part) in user.name().split(' ').enumerate() {
+        out.extend_from_slice(if number == 0 { b"" } else { b"\\x20" });
+        escape(part.as_bytes(), out);
+    }
+    out.extend_from_slice(b" [");
+}
+
 /// Writes a text of a format. Most of these texts have three bytes at most, and are written without a call of `memcpy`.
 #[inline]
 fn push_separator(text: &[u8], out: &mut Vec<u8>) {
@@ -519,13 +539,21 @@ mod tests {
     }
 
     fn line_of(format: LogFormat, handshake: Option<&dyn Handshake>, cut: Option<Cut>) -> String {
-        let record = record();
+        line_of_record(&record(), format, handshake, cut)
+    }
+
+    fn line_of_record(
+        record: &Record,
+        format: LogFormat,
+        handshake: Option<&dyn Handshake>,
+        cut: Option<Cut>,
+    ) -> String {
         let duration = Duration::from_millis(1_002_003);
         let (mut clock, mut out) = (Clock::default(), Vec::new());
         let (peer, client) = ("::1", "192.0.2.1");
         let seed = Seed::default();
         let line = Line {
-            record: &record,
+            record,
             is_plain: record.text.is_plain(),
             peer,
             client,
@@ -612,6 +640,22 @@ mod tests {
                 assert_eq!(line_of(format.clone(), Some(&said), None), line(format, None));
             }
         }
+    }
+
+    #[test]
+    fn a_line_names_the_user() {
+        let mut record = record();
+        record.user = User::new("al \"b\"\n[\u{e4}]");
+        let line = |format| line_of_record(&record, format, None, None);
+        let common = "192.0.2.1 - al\\x20\\x22b\\x22\\x0a[\\xc3\\xa4] [06/Nov/1994:";
+        for format in [LogFormat::Common, LogFormat::Combined] {
+            assert!(line(format).starts_with(common));
+        }
+        let json = line(LogFormat::Json);
+        assert!(
+            json.ends_with("\"request_bytes\":23,\"user\":\"al \\\"b\\\"\\u000a[\u{e4}]\"}\n"),
+            "{json}"
+        );
     }
 
     #[test]

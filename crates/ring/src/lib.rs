@@ -94,8 +94,8 @@ pub use now::process::{
     unblock_signals,
 };
 pub use op::{
-    Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, LISTED_LINKS_MAX,
-    Listing, Op, OpenHow, SPARE_ACCEPTS_MAX, Signal, Stat, Targets, Token,
+    Address, Caching, Change, Completion, DriverKind, Entry, EntryOrder, Event, FileKind,
+    LISTED_LINKS_MAX, Listing, Op, OpenHow, SPARE_ACCEPTS_MAX, Signal, Stat, Targets, Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;

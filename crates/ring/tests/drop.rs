@@ -28,7 +28,15 @@ fn begin(ring: &mut Ring, root: &Fd, file: &Fd, pool: &BufferPool) {
         Op::Open { dir: Some(root.clone()), path: c"late".into(), how: OpenHow::BENEATH },
         2,
     );
-    ring.submit(Op::List { dir: root.clone(), entries_max: 10, targets: None }, 3);
+    ring.submit(
+        Op::List {
+            dir: root.clone(),
+            entries_max: 10,
+            order: |a, b| a.name.cmp(&b.name),
+            targets: None,
+        },
+        3,
+    );
     let (until, mut completions) = (ring.now() + LIMIT, Vec::new());
     while ring.now() < until {
         ring.wait(Some(until), &mut completions).unwrap();

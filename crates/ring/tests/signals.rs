@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-use ring::{Choice, Completion, Event, Key, Op, Ring, Signal};
+use ring::{Choice, Completion, Entry, Event, Key, Op, Ring, Signal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,7 +38,8 @@ fn next(ring: &mut Ring, key: Key) -> Option<Completion> {
 fn helper_threads_leave_signals_alone(choice: Choice, signal: i32) {
     let mut ring = Ring::new(choice).unwrap();
     let dir = ring.adopt_file(OwnedFd::from(std::fs::File::open("/").unwrap()));
-    let list = ring.submit(Op::List { dir, entries_max: 10, targets: None }, 0);
+    let order = |a: &Entry, b: &Entry| a.name.cmp(&b.name);
+    let list = ring.submit(Op::List { dir, entries_max: 10, order, targets: None }, 0);
     assert!(next(&mut ring, list).unwrap().result.is_ok());
     ring::block_signals(&[signal]).unwrap();
     let key = ring.submit(Op::Signal(signal), 0);

@@ -22,6 +22,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Uid, geteuid};
 
+use crate::attached::AUTHORIZES;
 use crate::control::Workers;
 use crate::explain::{QUESTION_MAX, Question};
 use crate::listen::{self, Probe, SocketFile};
@@ -29,7 +30,6 @@ use crate::reload::{REPLACED, Reply};
 use crate::upgrade::{Inheritance, Upgrader};
 use config::errno::words;
 use config::{Address, UnixSocket};
-use handler::attach::NO_AUTHORIZER;
 use handler::router::explain::explain;
 use rights::User;
 
@@ -253,7 +253,7 @@ fn explain_one(workers: &Workers, question: &[u8]) -> Result<String, String> {
     let question = str::from_utf8(question).map_err(|_| "it is not UTF-8")?;
     let question = Question::from_text(&unescape(question))?;
     let snapshot = workers.served().ok_or("the server has not started yet")?;
-    explain(snapshot, &question.parts()?, NO_AUTHORIZER)
+    explain(snapshot, &question.parts()?, AUTHORIZES)
 }
 
 /// Orders a reload of the configuration.

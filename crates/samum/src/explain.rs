@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::attached::AUTHORIZES;
 use crate::machine::Machine;
 use config::file::{self, Errors};
-use handler::attach::NO_AUTHORIZER;
 pub use handler::router::explain::Client;
 use handler::router::explain::{Parts, explain};
 use handler::serving::Snapshot;
@@ -157,7 +157,7 @@ pub fn explain_file(file: &Path, question: &Question) -> Result<String, Errors> 
     let loaded = file::load(file, &mut Machine::new()?)?;
     let snapshot = Snapshot::new(&loaded.config);
     let snapshot = snapshot.map_err(|why| loaded.config.secrets.conceal(&why).into_owned())?;
-    Ok(explain(Arc::new(snapshot), &question.parts()?, NO_AUTHORIZER)?)
+    Ok(explain(Arc::new(snapshot), &question.parts()?, AUTHORIZES)?)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 
 mod account;
 mod activation;
+mod attached;
 mod certificates;
 pub mod check;
 pub mod cli;

@@ -162,7 +162,7 @@ impl Running {
         let Started { workers, driver, ends } = start_workers(shared, sources, logs)?;
         texts.iter().chain(&said).for_each(|text| say(text));
         warnings.iter().for_each(say_about);
-        if let Some(place) = reach::Place::of_process() {
+        if let Some(place) = reach::RunsIn::of_process() {
             say(&reach::describe(place, snapshot.listeners(), &ports));
         }
         let from_files = is_replaceable.then_some(loaded);

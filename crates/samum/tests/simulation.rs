@@ -16,6 +16,7 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use config::{FileRules, Tags, Tuning};
+use handler::attach::Attachments;
 use ring::sim::{Config, Counts, End, MissingPage, Peer, Stall, World};
 use ring::{Event, Fd, Op, OpenHow, Ring, Time};
 use rustix::fs::OFlags;
@@ -331,6 +332,7 @@ impl Run {
             logs: Vec::new(),
             metrics: (metrics::Metrics::new(1), 0),
             notes,
+            attachments: Attachments::default(),
             ring,
         };
         let worker = Worker::new(parts).unwrap();
@@ -1481,6 +1483,7 @@ fn scenario(seed: u64) -> Tally {
         logs: Vec::new(),
         metrics: (metrics::Metrics::new(1), 0),
         notes: None,
+        attachments: Attachments::default(),
         ring,
     };
     // In each fourth world the connections send only from memory, as those with TLS do.

@@ -43,12 +43,14 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// The factor by which each further pause is longer: 0.1, 0.8, 6.4 and 51 s. In this time even a slow peer has taken
 /// the 4 MiB that a socket may hold (`tcp_wmem`).
 const PAUSE_FACTOR: u32 = 8;
+/// The discards of a range after the last progress of its stream. After the last discard, the kernel reclaims the pages that
+/// remain.
 const TRIES_MAX: u32 = 4;
 /// If at least this many bytes behind a running stream can be discarded, they are discarded. Fewer bytes wait for the
 /// end of the stream.
 const STEP: u64 = 1 << 20;
-/// The maximum of discards before their time that come with a read, which leaves one range at most. Each notes the
-/// blocks of its range, on the event loop.
+/// The maximum of discards that one read may bring forward. A read adds at most one range, so these discards catch up.
+/// Each discard notes the blocks of its range, on the event loop.
 const EARLY_MAX: usize = 4;
 /// A discard begins so far in front of the end of the one before it: packets refer to 4 MiB at most, and a folio
 /// has 2 MiB at most.

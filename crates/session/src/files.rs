@@ -150,7 +150,6 @@ impl Variant {
     /// # Panics
     ///
     /// If there is neither a body nor an open file.
-    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
     pub fn new(
         stat: Stat,
         etag: Vec<u8>,
@@ -167,7 +166,6 @@ impl Variant {
     }
 
     /// Makes a copy of a file in a coding, with these bytes. `stat` is that of the file.
-    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
     pub fn copy(
         stat: Stat,
         etag: Vec<u8>,
@@ -192,7 +190,6 @@ impl Variant {
         Self { is_copy: true, ..made }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
     fn sized(
         (stat, size): (Stat, u64),
         etag: Vec<u8>,

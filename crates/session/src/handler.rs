@@ -40,6 +40,7 @@ use crate::request_id::RequestId;
 use crate::shell::Shell;
 use crate::standing::Standing;
 pub use crate::ticket::Ticket;
+use crate::user::User;
 
 /// The part of a worker that answers requests.
 pub trait Handler {
@@ -73,9 +74,9 @@ pub trait Handler {
         answer: &'a Self::Answer,
     ) -> Response<'a>;
 
-    /// Changes the response with which a request is answered. It is called once for each request, after the response was
-    /// chosen: [`response`](Self::response) may also make responses that are not sent. `request` makes the request. By default
-    /// it changes nothing.
+    /// Changes the response with which a request is answered, and names its user. It is called once for each request, after
+    /// the response was chosen: [`response`](Self::response) may also make responses that are not sent. `request` makes the
+    /// request. By default it changes nothing.
     fn wrap<'r>(
         &mut self,
         _request: impl FnOnce() -> Request<'r>,
@@ -263,6 +264,8 @@ pub struct Terms {
     pub rate: Option<NonZeroU64>,
     /// The scheme that the client has asked for, if metrics or `hsts` need it; otherwise `http`.
     pub scheme: Scheme,
+    /// The user who has made the request, if an authorizer names one.
+    pub user: Option<User>,
 }
 
 impl Terms {
@@ -277,6 +280,7 @@ impl Terms {
         is_last: false,
         rate: None,
         scheme: Scheme::Http,
+        user: None,
     };
 }
 

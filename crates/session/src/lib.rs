@@ -27,6 +27,7 @@ mod session;
 pub mod shell;
 pub mod standing;
 mod ticket;
+pub mod user;
 pub mod wheel;
 
 pub use session::{

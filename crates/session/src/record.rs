@@ -15,6 +15,7 @@ use crate::forwarded::Scheme;
 use crate::reason::Reason;
 use crate::request_id;
 use crate::ticket::Ticket;
+use crate::user::User;
 use metrics::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The number of a log, which stays open as long as there is a clone of it.
@@ -58,6 +59,8 @@ pub struct Record {
     pub recording: Rc<Recording>,
     /// The client, if that is not the one of the connection.
     pub client: Option<IpAddr>,
+    /// The user, if an authorizer names one.
+    pub user: Option<User>,
     /// The time at which its head was complete; for bytes that were no request, the time of the refusal.
     pub began: Time,
     /// The same, in milliseconds since 1970.
@@ -212,6 +215,7 @@ impl Record {
         let record = Self {
             recording,
             client: None,
+            user: None,
             began: at,
             unix_ms,
             scheme: SchemeLabel::Http,
@@ -262,7 +266,8 @@ impl Record {
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + self.text.bytes.capacity()
+        let user = self.user.as_ref().map_or(0, |user| user.name().len());
+        size_of::<Self>() + self.text.bytes.capacity() + user
     }
 }
 

@@ -190,11 +190,8 @@ impl Program {
             match action {
                 Action::Terminate => {
                     tools.shell.cx.stats.cgi_killed.add(1);
-                    running.process.signal(Signal::TERM, scope);
-                }
-                Action::Kill => {
-                    if !running.process.signal(Signal::KILL, scope) {
-                        running.life.handle_immortal(now);
+                    if !running.process.signal(Signal::TERM, scope) {
+                        running.life.handle_immortal();
                     }
                 }
                 Action::Reap => {

@@ -4,7 +4,7 @@
 //! `REQUEST_SCHEME`, `REMOTE_PORT`, `SERVER_ADDR`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx,
 //! the path with the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run. A request over samum's own
 //! TLS has `SSL_PROTOCOL`, `SSL_CIPHER`, `SSL_SERVER_NAME`, `SSL_CLIENT_VERIFY` and `SSL_CLIENT_S_DN`, as with Apache
-//! httpd. No field of a client can be one of these, because each field's name begins with `HTTP_`.
+//! httpd. `REMOTE_USER` is the user whom an authorizer names. No field of a client can be one of these, because each field's name begins with `HTTP_`.
 //!
 //! Left out on purpose:
 //!
@@ -68,6 +68,8 @@ struct Variable {
 pub struct Circumstances<'a> {
     /// The sender of the request.
     pub sender: Sender,
+    /// The name of the user who has made the request, if an authorizer names one.
+    pub user: Option<&'a str>,
     /// The host that the client has asked for, if a trusted proxy names it in `Forwarded`.
     pub told_host: Option<&'a [u8]>,
     /// The path and the query that the client has requested, if the request is for what its page includes.
@@ -142,6 +144,9 @@ impl Environment {
         all.add("REMOTE_HOST", client);
         if let Some(port) = circumstances.client_port {
             all.add("REMOTE_PORT", port.to_string().as_bytes());
+        }
+        if let Some(user) = circumstances.user {
+            all.add("REMOTE_USER", &safe(user));
         }
         all.add("REQUEST_METHOD", head.method.as_bytes());
         all.add("REQUEST_SCHEME", scheme.name().as_bytes());

@@ -99,7 +99,10 @@ impl Process {
         if getpgid(Some(self.pid)) != Ok(self.pid) {
             sent = kill_process(self.pid, signal);
         }
-        supervisor::signal(&self.traces, signal, scope);
+        if !supervisor::signal(&self.traces, signal, scope) {
+            // The call fails for the same reasons.
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
         sent != Err(Errno::PERM)
     }
 

@@ -192,6 +192,7 @@ pub(super) fn circumstances<'a>(
         sender,
         told_host: told_host(shell, request, serving),
         requested: None,
+        user: None,
         client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",
         server_address: bound.or_else(local),

@@ -107,9 +107,7 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
-        (State::Authorize(arrived), Event::Admitted(Ok(()))) => {
-            continue_authorized(ground, arrived)
-        }
+        (State::Authorize(arrived), Event::Admitted(Ok(_))) => continue_authorized(ground, arrived),
         (State::Authorize(_), Event::Admitted(Err(denial))) => {
             refuse(ground, None, Outcome::Denied(Box::new(denial)))
         }
@@ -123,7 +121,11 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
         (State::Template(Parsing { route, resource, over, .. }), Event::Template(Ok(template)))
             if template.is_plain() =>
         {
-            complete(serving, over, Outcome::Content(route, content::Answer::Resource(resource)))
+            complete(
+                serving,
+                over,
+                Outcome::Content(route, content::PathAnswer::Resource(resource)),
+            )
         }
         (State::Template(parsing), Event::Template(Ok(template))) => Next::Page(parsing, template),
         (State::Template(Parsing { over, .. }), Event::Template(Err(status))) => {
@@ -218,7 +220,7 @@ pub(super) fn complete(
     let Over { fields, query, named } = *over;
     let missing = named.filter(|_| outcome.is_missing());
     let outcome = match sent_on(serving, query.as_deref(), outcome) {
-        file @ (Outcome::Content(_, content::Answer::Resource(_)) | Outcome::Page(_)) => {
+        file @ (Outcome::Content(_, content::PathAnswer::Resource(_)) | Outcome::Page(_)) => {
             Outcome::HandedOver(Box::new(HandedOver { fields, file }))
         }
         outcome => outcome,
@@ -290,7 +292,7 @@ fn found_script<'a>(
     outcome: Outcome,
 ) -> Next<'a> {
     let Ground { serving, destination } = ground;
-    let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
+    let Outcome::Content(id, content::PathAnswer::Resource(resource)) = &outcome else {
         return complete(serving, over, outcome);
     };
     let (id, resource) = (*id, Rc::clone(resource));
@@ -351,7 +353,7 @@ fn found_page<'a>(
     outcome: Outcome,
 ) -> Next<'a> {
     match outcome {
-        Outcome::Content(route, content::Answer::Resource(resource))
+        Outcome::Content(route, content::PathAnswer::Resource(resource))
             if rules_of_page(serving, route, &resource).is_some() =>
         {
             Next::Template(Parsing { asked, route, resource, over })

@@ -6,7 +6,7 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status};
 use sendfile::Piece;
 
 use super::Router;
-use crate::attach::{Denial, Recalled};
+use crate::attach::{Denial, Recalled, User};
 use crate::files;
 use crate::guard::Refusal;
 use crate::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
@@ -29,13 +29,15 @@ pub struct Answer {
     pub(super) serving: Rc<Serving>,
     pub(super) destination: Destination,
     pub(super) outcome: Outcome,
+    /// The user who has made the request, if an authorizer names one.
+    pub(super) user: Option<User>,
 }
 
 /// The result with which a request is answered.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// A file or a directory of this route, or the reason why neither was found.
-    Content(RouteId, content::Answer),
+    Content(RouteId, content::PathAnswer),
     /// A file with directives.
     Page(includes::Opened),
     /// The answer of a program, or the reason why there is none.
@@ -94,7 +96,7 @@ pub(super) struct Moved {
 #[derive(Debug)]
 pub(super) struct Paged {
     pub(super) error: Outcome,
-    pub(super) page: content::Answer,
+    pub(super) page: content::PathAnswer,
 }
 
 impl Answer {
@@ -199,7 +201,7 @@ impl Router {
         paged: &'a Paged,
     ) -> Response<'a> {
         let mut response = self.respond_with_inner(cx, head, serving, destination, &paged.error);
-        if let content::Answer::Resource(resource) = &paged.page
+        if let content::PathAnswer::Resource(resource) = &paged.page
             && let Kind::File(files) = &resource.kind
         {
             files::dress(head, files, &mut response);

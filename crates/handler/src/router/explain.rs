@@ -40,7 +40,7 @@ use config::route::RouteId;
 use config::site::without_port;
 use config::text::plain;
 use config::{Action, Address, Cgi, Fastcgi, Peers, TlsClients};
-use content::{Answer, Content, FileSet, InMemory, Kind, Resource, Tree};
+use content::{Content, FileSet, InMemory, Kind, PathAnswer, Resource, Tree};
 use gateways::{cgi, proxy};
 use session::context::Context;
 use session::fields;
@@ -537,11 +537,11 @@ fn follow<'a>(
                 let place = spec.directory.join(OsStr::from_bytes(&path));
                 let found = look(shell, spec, &path);
                 match &found {
-                    Answer::Resource(resource) => say_resource(out, spec, resource),
-                    Answer::Error(_, reason) => {
+                    PathAnswer::Resource(resource) => say_resource(out, spec, resource),
+                    PathAnswer::Error(_, reason) => {
                         out.say("file", format_args!("{}: {reason}", place.display()));
                     }
-                    Answer::Rejected(reject) => {
+                    PathAnswer::Rejected(reject) => {
                         out.say("file", format_args!("{}: {}", place.display(), reject.reason));
                     }
                 }
@@ -636,8 +636,8 @@ fn wait<T>(
 }
 
 /// Looks for a file as a worker does. It waits for the disk for [`PATIENCE`].
-fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> Answer {
-    let unavailable = |reason| Answer::Error(Status::ServiceUnavailable, reason);
+fn look(shell: &mut Shell<Nobody>, spec: &TreeSpec, path: &[u8]) -> PathAnswer {
+    let unavailable = |reason| PathAnswer::Error(Status::ServiceUnavailable, reason);
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match open(&*spec.directory, flags, Mode::empty()) {
         Ok(root) => shell.ring.adopt_file(root),
@@ -815,7 +815,7 @@ fn say_outcome(
     let Some(mut response) = response_of(&mut shell.cx, serving, head, outcome) else {
         return out.say("response", "200 OK, made anew for each request");
     };
-    if !matches!(outcome, Outcome::Content(_, Answer::Resource(_))) {
+    if !matches!(outcome, Outcome::Content(_, PathAnswer::Resource(_))) {
         add_fields(head, serving, destination, &mut response);
     }
     let has_body = !response.made().body.is_empty();
@@ -886,7 +886,7 @@ fn response_of<'a>(
         Outcome::Passed(answer) => proxy::response(answer, cx.unix),
         Outcome::Paged(paged) => {
             let mut response = response_of(cx, serving, head, &paged.error)?;
-            if let Answer::Resource(resource) = &paged.page
+            if let PathAnswer::Resource(resource) = &paged.page
                 && let Kind::File(files) = &resource.kind
             {
                 files::dress(head, files, &mut response);

@@ -16,6 +16,7 @@ use super::pages::asked_for;
 use super::perform::Reply;
 use super::script::is_source;
 use super::state::{Arrived, By, Event, Handed, Named, Next, Over, State, Way};
+use crate::attach::User;
 use crate::serving::{Destination, Serving};
 use crate::{Found, Request, Ticket, includes};
 use config::route::RouteId;
@@ -45,6 +46,7 @@ impl Router {
         path: &[u8],
         asked: Asked<'a>,
         handed: Option<Handed>,
+        user: Option<&User>,
     ) -> Result<(State<'a>, Reply), Outcome> {
         let (held, count) = handed.map(|handed| (handed.held, handed.count)).unzip();
         let id = destination.route.expect("programs are of a route");
@@ -59,6 +61,7 @@ impl Router {
         let found = asked.with(|request| {
             let circumstances = Circumstances {
                 requested: requested.as_deref(),
+                user: user.map(User::name),
                 ..circumstances(shell, request, serving)
             };
             let call = cgi::Call { directory, path, circumstances, held };
@@ -179,6 +182,7 @@ impl Router {
         asked: Option<Asked<'_>>,
         server: Arc<Server>,
         HandOver { to, fields }: HandOver,
+        user: Option<User>,
     ) -> Found<Answer> {
         let file = handed_file(serving, destination.site, &to)
             .filter(|file| !is_source(serving, destination.site, file));
@@ -187,7 +191,7 @@ impl Router {
             let ground = Ground { serving, destination };
             let outcome = Outcome::Error(Status::BadGateway, Reason::HandOver);
             let next = refuse(ground, None, outcome);
-            return self.perform(shell, ticket, (serving, destination), next);
+            return self.perform_for(shell, ticket, (serving, destination), user, next);
         };
         let destination = Destination { route: Some(file.route), ..destination };
         let ground = Ground { serving, destination };
@@ -199,7 +203,7 @@ impl Router {
             });
             if let Err(refusal) = admitted {
                 let next = refuse(ground, None, Outcome::Refused(refusal));
-                return self.perform(shell, ticket, (serving, destination), next);
+                return self.perform_for(shell, ticket, (serving, destination), user, next);
             }
         }
         let is_authorized = self.is_authorized(ground);
@@ -212,7 +216,7 @@ impl Router {
         } else {
             send_named(serving, file.route, asked, Cow::Borrowed(&file.path), over)
         };
-        self.perform(shell, ticket, (serving, destination), next)
+        self.perform_for(shell, ticket, (serving, destination), user, next)
     }
 
     /// Finds the answer for another path, as if the client had asked for this path with `GET` (RFC 3875 §6.2.2).
@@ -223,6 +227,7 @@ impl Router {
         asked: Asked<'_>,
         target: &[u8],
         handed: Handed,
+        user: Option<User>,
     ) -> Found<Answer> {
         let (path, query) = match target.iter().position(|&byte| byte == b'?') {
             Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
@@ -255,7 +260,7 @@ impl Router {
                 (destination, refuse(Ground { serving, destination }, None, outcome))
             }
         };
-        let found = self.perform(shell, ticket, (serving, destination), next);
+        let found = self.perform_for(shell, ticket, (serving, destination), user, next);
         self.scratch = name;
         found
     }

@@ -40,7 +40,7 @@ pub(super) fn lacks_slash(
 pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome) -> Outcome {
     let (id, to) = match &outcome {
         Outcome::Directory(id) => (*id, Vec::new()),
-        Outcome::Content(id, content::Answer::Resource(resource)) => match resource.kind {
+        Outcome::Content(id, content::PathAnswer::Resource(resource)) => match resource.kind {
             Kind::Redirect => (*id, [&resource.path, &b"/"[..]].concat()),
             Kind::Unclean(len) => (*id, resource.path[..len].to_vec()),
             Kind::File(_) | Kind::Directory(_) => return outcome,

@@ -223,7 +223,7 @@ impl Router {
             let request = &Request { head, ticket, origin, standing, is_next: true };
             if is_hidden(&serving, destination, &name) {
                 let outcome = Outcome::Error(Status::NotFound, Reason::Dotfile);
-                return Found::Now(Answer { serving, destination, outcome });
+                return Found::Now(Answer { serving, destination, outcome, user: None });
             }
             self.find_path(shell, request, serving, destination, &name)
         });

@@ -11,7 +11,7 @@ use super::asked::Asked;
 use super::destination::Ground;
 use super::state::{Arrived, Event, FileSearch, Named, Next, Purpose, State, Way};
 use super::steps::Step;
-use crate::attach::{Admission, Deferred};
+use crate::attach::{Admission, Deferred, Grant, User};
 use crate::serving::{Destination, Serving};
 use crate::{Found, Request, Response, Search, Ticket};
 use config::Route;
@@ -25,10 +25,12 @@ pub(super) struct Pending {
     pub(super) serving: Rc<Serving>,
     pub(super) destination: Destination,
     pub(super) state: State<'static>,
+    /// The user who has made the request, once an authorizer has named it.
+    pub(super) user: Option<User>,
 }
 
 // The size matters because each request for a file that is not in memory has a `Pending`.
-const _: () = assert!(size_of::<Pending>() <= 112);
+const _: () = assert!(size_of::<Pending>() <= 120);
 
 /// The reply to a need of a request.
 pub(super) enum Reply {
@@ -59,12 +61,24 @@ impl From<content::Found> for Reply {
 
 impl Router {
     /// Meets the next needs of a request, until the request has its answer or has to wait.
-    #[inline(never)]
     pub(super) fn perform<'a>(
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
         (serving, destination): (&'a Rc<Serving>, Destination),
+        next: Next<'a>,
+    ) -> Found<Answer> {
+        self.perform_for(shell, ticket, (serving, destination), None, next)
+    }
+
+    /// Does the same for a request whose user an authorizer may have named.
+    #[inline(never)]
+    pub(super) fn perform_for<'a>(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, destination): (&'a Rc<Serving>, Destination),
+        mut user: Option<User>,
         mut next: Next<'a>,
     ) -> Found<Answer> {
         let ground = Ground { serving, destination };
@@ -123,7 +137,8 @@ impl Router {
                     continue;
                 }
                 Next::Program { path, asked, handed } => {
-                    match self.find_program(shell, ground, &path, asked, handed) {
+                    let user = user.as_ref();
+                    match self.find_program(shell, ground, &path, asked, handed, user) {
                         Ok(performed) => performed,
                         Err(refused) => {
                             next = refuse(ground, None, refused);
@@ -132,7 +147,7 @@ impl Router {
                     }
                 }
                 Next::Script { route, name, script } => {
-                    self.run(shell, ground, route, &name, script)
+                    self.run(shell, ground, route, &name, script, user.as_ref())
                 }
                 Next::Proxy { path, asked, handed } => {
                     match self.pass_on(shell, ground, &path, asked, handed) {
@@ -144,7 +159,8 @@ impl Router {
                     }
                 }
                 Next::Route { asked, path, handed } => {
-                    return self.hand_over(shell, (serving, destination), asked, &path, handed);
+                    let way = (serving, destination);
+                    return self.hand_over(shell, way, asked, &path, handed, user);
                 }
                 Next::Named { asked, server, over } => {
                     return self.hand_over_to(
@@ -154,6 +170,7 @@ impl Router {
                         asked,
                         server,
                         over,
+                        user,
                     );
                 }
                 Next::Loop { path } => {
@@ -174,13 +191,17 @@ impl Router {
                         serving: Rc::clone(serving),
                         destination,
                         outcome,
+                        user,
                     });
                 }
             };
             match reply {
-                Reply::Now(event) => next = advance(ground, state, event),
+                Reply::Now(mut event) => {
+                    user = event.take_user().or(user);
+                    next = advance(ground, state, event);
+                }
                 Reply::Later(search) => {
-                    let search = self.wait(ticket, (serving, destination), state, search);
+                    let search = self.wait(ticket, (serving, destination), state, search, user);
                     // If the client has gone, the search is dropped here and ends.
                     if let Some(client) = client.as_ref().and_then(Weak::<Deferred>::upgrade) {
                         client.set(search.clone());
@@ -204,14 +225,15 @@ impl Router {
             || self.authorizer.as_ref().is_some_and(|it| it.may_have_news())
     }
 
-    /// Lets the wrapper change the response of an answer that it has not recalled itself.
+    /// Names the user of a response, and lets the wrapper change the response unless the wrapper has recalled it.
     #[cold]
     pub(super) fn wrap_answer(
         &mut self,
         request: &Request<'_>,
-        Answer { serving, destination, outcome }: &Answer,
+        Answer { serving, destination, outcome, user }: &Answer,
         response: &mut Response<'_>,
     ) {
+        response.terms.user.clone_from(user);
         let route = destination.route.map(|id| serving.route(id));
         if let (Some(wrapper), Some(route)) = (&mut self.wrapper, route)
             && wrapper.has_say(route)
@@ -239,7 +261,7 @@ impl Router {
         let authorizer =
             self.authorizer.as_mut().zip(route).filter(|(it, route)| it.has_say(route));
         let Some((authorizer, route)) = authorizer else {
-            return Reply::Now(Event::Admitted(Ok(())));
+            return Reply::Now(Event::Admitted(Ok(Grant::default())));
         };
         match asked.with(|request| authorizer.admit(shell, request, route)) {
             Admission::Now(said) => {
@@ -310,11 +332,13 @@ impl Router {
     }
 
     /// Continues a request for which an event has come.
-    pub(super) fn resume(&mut self, shell: &mut Shell, ticket: Ticket, event: Event) {
+    pub(super) fn resume(&mut self, shell: &mut Shell, ticket: Ticket, mut event: Event) {
         let pending = self.pending.remove(&ticket).expect("a request waits for each event");
-        let Pending { serving, destination, state } = pending;
+        let Pending { serving, destination, state, user } = pending;
+        let user = event.take_user().or(user);
         let next = advance(Ground { serving: &serving, destination }, state, event);
-        if let Found::Now(answer) = self.perform(shell, ticket, (&serving, destination), next) {
+        let found = self.perform_for(shell, ticket, (&serving, destination), user, next);
+        if let Found::Now(answer) = found {
             self.answers.push_back((ticket, answer));
         }
     }
@@ -325,6 +349,7 @@ impl Router {
         shell: &mut Shell,
         (serving, destination): (Rc<Serving>, Destination),
         error: Outcome,
+        user: Option<User>,
     ) -> Answer {
         let ground = Ground { serving: &serving, destination };
         let mut next = refuse(ground, None, error);
@@ -333,12 +358,14 @@ impl Router {
                 Next::File { tree, path, search } => {
                     let found = self.files.find_at_once(shell, tree, &path);
                     let found = found.map_or(
-                        content::Answer::Error(Status::ServiceUnavailable, Reason::Disk),
-                        content::Answer::Resource,
+                        content::PathAnswer::Error(Status::ServiceUnavailable, Reason::Disk),
+                        content::PathAnswer::Resource,
                     );
                     advance(ground, State::File(search), Event::File(found))
                 }
-                Next::Answer { outcome, .. } => return Answer { serving, destination, outcome },
+                Next::Answer { outcome, .. } => {
+                    return Answer { serving, destination, outcome, user };
+                }
                 next => unreachable!("an error has nothing but a page: {next:?}"),
             }
         }
@@ -352,6 +379,7 @@ impl Router {
         (serving, destination): (&Rc<Serving>, Destination),
         state: State<'_>,
         mut search: Option<Rc<dyn Search>>,
+        user: Option<User>,
     ) -> Option<Rc<dyn Search>> {
         let ground = Ground { serving, destination };
         let mut state = state.keep(ground);
@@ -385,7 +413,7 @@ impl Router {
             state.check(ground);
         }
         let serving = Rc::clone(serving);
-        self.pending.insert(ticket, Pending { serving, destination, state });
+        self.pending.insert(ticket, Pending { serving, destination, state, user });
         search
     }
 }

@@ -21,6 +21,7 @@ use super::admit::circumstances;
 use super::destination::{Ground, normalize};
 use super::perform::Reply;
 use super::state::{Script, State};
+use crate::attach::User;
 use config::Fastcgi;
 use config::route::RouteId;
 use gateways::programs::environment::{self, Circumstances, Environment};
@@ -37,6 +38,7 @@ impl Router {
         id: RouteId,
         name: &[u8],
         Script { asked, held, count }: Script<'a>,
+        user: Option<&User>,
     ) -> (State<'a>, Reply) {
         let serving = ground.serving;
         let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
@@ -47,6 +49,7 @@ impl Router {
             let head = request.head;
             let circumstances = Circumstances {
                 requested: requested.as_deref(),
+                user: user.map(User::name),
                 ..circumstances(shell, request, serving)
             };
             let mut environment = Environment::new(head, &circumstances);

@@ -54,7 +54,7 @@ use super::asked::Asked;
 use super::destination::Ground;
 use super::steps::Step;
 use crate::Search;
-use crate::attach::{Deferred, Denial, Recalled};
+use crate::attach::{Deferred, Denial, Grant, Recalled, User};
 use crate::serving::{Served, TreeId};
 use ::includes::Template;
 use config::route::RouteId;
@@ -185,11 +185,11 @@ pub(super) enum By {
 #[derive(Debug)]
 pub(super) enum Event {
     /// The decision of an authorizer.
-    Admitted(Result<(), Denial>),
+    Admitted(Result<Grant, Denial>),
     /// The answer that a wrapper recalls, if there is one.
     Recalled(Option<Rc<dyn Recalled>>),
     /// A file, a directory, or the reason for neither.
-    File(content::Answer),
+    File(content::PathAnswer),
     /// The template of a file, or the status if the file has no template.
     Template(Result<Rc<Template>, Status>),
     /// The answer of a program.
@@ -343,6 +343,11 @@ impl State<'_> {
 }
 
 impl Event {
+    /// Takes out the user whom an authorizer names.
+    pub(super) fn take_user(&mut self) -> Option<User> {
+        if let Self::Admitted(Ok(grant)) = self { grant.user.take() } else { None }
+    }
+
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Admitted(_) => "Admitted",

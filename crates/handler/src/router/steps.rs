@@ -79,10 +79,10 @@ impl Outcome {
     /// The status, if the outcome is an error.
     pub(super) const fn error(&self) -> Option<Status> {
         match self {
-            Self::Error(status, _) | Self::Content(_, content::Answer::Error(status, _)) => {
+            Self::Error(status, _) | Self::Content(_, content::PathAnswer::Error(status, _)) => {
                 Some(*status)
             }
-            Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
+            Self::Content(_, content::PathAnswer::Rejected(reject)) => Some(reject.status),
             Self::Refused(refusal) => Some(refusal.status()),
             Self::Denied(denial) => Some(denial.status),
             Self::NotAllowed(_) => Some(Status::MethodNotAllowed),
@@ -107,7 +107,7 @@ impl Outcome {
     /// The reason for the operator, if the outcome is an error.
     pub(super) fn reason(&self) -> Option<&Reason> {
         match self {
-            Self::Error(_, reason) | Self::Content(_, content::Answer::Error(_, reason)) => {
+            Self::Error(_, reason) | Self::Content(_, content::PathAnswer::Error(_, reason)) => {
                 Some(reason)
             }
             Self::Refused(refusal) => Some(refusal.reason()),
@@ -160,7 +160,7 @@ impl Outcome {
     }
 
     fn is_file(&self) -> bool {
-        let Self::Content(_, content::Answer::Resource(resource)) = self else { return false };
+        let Self::Content(_, content::PathAnswer::Resource(resource)) = self else { return false };
         matches!(resource.kind, Kind::File(_))
     }
 }
@@ -180,7 +180,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
     let route = destination.route;
     let outcome = match outcome {
         // A script is run only by its own route, and is never sent.
-        Outcome::Content(id, content::Answer::Resource(resource))
+        Outcome::Content(id, content::PathAnswer::Resource(resource))
             if (matches!(step, Step::ErrorPage(_)) || route != Some(id))
                 && script_at(serving, id, &resource).is_some() =>
         {
@@ -189,7 +189,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
         outcome => outcome,
     };
     let outcome = match (&step, outcome) {
-        (Step::Fallback, outcome @ Outcome::Content(_, content::Answer::Resource(_)))
+        (Step::Fallback, outcome @ Outcome::Content(_, content::PathAnswer::Resource(_)))
             if !outcome.is_file() =>
         {
             Outcome::Error(Status::NotFound, Reason::NotRegular)
@@ -199,7 +199,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
     let slash = match step {
         Step::ErrorPage(error) => {
             return Further::End(match outcome {
-                Outcome::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
+                Outcome::Content(_, page) if matches!(&page, content::PathAnswer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
                     Outcome::Paged(Box::new(Paged { error: *error, page }))
                 }
                 _ => *error,

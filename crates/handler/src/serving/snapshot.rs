@@ -554,6 +554,11 @@ impl Snapshot {
         self.routes.len()
     }
 
+    /// The routes of all sites.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().map(|entry| &entry.route)
+    }
+
     /// The values that no output shows.
     pub(crate) const fn secrets(&self) -> &Secrets {
         &self.secrets

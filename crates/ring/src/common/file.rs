@@ -64,9 +64,10 @@ impl Common {
             Op::Write { file, at, bytes } => {
                 Job::Write { fd: file.raw(), at: *at, bytes: core::mem::take(bytes) }
             }
-            Op::List { dir, entries_max, targets } => Job::List {
+            Op::List { dir, entries_max, order, targets } => Job::List {
                 fd: dir.raw(),
                 entries_max: *entries_max,
+                order: *order,
                 targets: targets.as_ref().map(|targets| LentTargets {
                     root: targets.root.raw(),
                     path: targets.path.clone(),

@@ -17,7 +17,7 @@ use crate::fd::Unused;
 use crate::gate::Device;
 use crate::mounts;
 use crate::op::{
-    Caching, Entry, FileKind, LISTED_LINKS_MAX, Listing, OpenHow, Stat, path_of_entry,
+    Caching, Entry, EntryOrder, FileKind, LISTED_LINKS_MAX, Listing, OpenHow, Stat, path_of_entry,
 };
 use crate::statx::statx;
 use crate::symlinks::SymlinkScope;
@@ -60,6 +60,7 @@ pub(crate) enum Job {
     List {
         fd: RawFd,
         entries_max: usize,
+        order: EntryOrder,
         targets: Option<LentTargets>,
     },
     HasName {
@@ -186,12 +187,12 @@ impl Job {
                 }?;
                 Ok(Outcome::Written(bytes, written))
             }
-            Self::List { fd, entries_max, targets } => {
+            Self::List { fd, entries_max, order, targets } => {
                 // SAFETY: `Op::List` in the table holds the descriptor.
                 let dir = unsafe { borrow(fd) };
                 // SAFETY: `Op::List` in the table holds the descriptor of its targets, too.
                 let targets = targets.map(|all| (unsafe { borrow(all.root) }, all));
-                list(dir, entries_max, targets).map(|all| Outcome::Listed(Box::new(all)))
+                list(dir, entries_max, order, targets).map(|all| Outcome::Listed(Box::new(all)))
             }
             Self::HasName { root, path, entries_max, is_wanted } => {
                 // SAFETY: `Op::HasName` in the table holds the descriptor.
@@ -371,6 +372,7 @@ fn path_of(file: BorrowedFd<'_>) -> io::Result<Box<Path>> {
 fn list(
     dir: BorrowedFd<'_>,
     entries_max: usize,
+    order: EntryOrder,
     targets: Option<(BorrowedFd<'_>, LentTargets)>,
 ) -> io::Result<Listing> {
     // A description of its own: getdents64(2) moves the offset, and another listing may be under
@@ -432,6 +434,6 @@ fn list(
             target,
         });
     }
-    listing.sort();
+    listing.entries.sort_unstable_by(order);
     Ok(listing)
 }

@@ -18,7 +18,7 @@ use crate::slab::Key;
 use crate::symlinks::SymlinkScope;
 use crate::timers::Time;
 
-pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat, Targets};
+pub use file::{Caching, Change, Entry, EntryOrder, FileKind, Listing, OpenHow, Stat, Targets};
 pub(crate) use file::{parent_and_name, path_of_entry};
 pub use process::Signal;
 pub use socket::Address;
@@ -125,13 +125,14 @@ pub enum Op {
         /// The bytes to write.
         bytes: Vec<u8>,
     },
-    /// Read a directory: names, kinds, sizes and times. Directories come first, then the others,
-    /// both by name; the thread that reads sorts.
+    /// Read a directory: names, kinds, sizes and times.
     List {
         /// The directory, open for reading.
         dir: Fd,
         /// At most this many entries are kept; see [`Listing::truncated`].
         entries_max: usize,
+        /// The order of the entries.
+        order: EntryOrder,
         /// If given, the entry of a symbolic link describes its target, and links that cannot be followed are left out.
         /// Links beyond [`LISTED_LINKS_MAX`] are left out, too.
         targets: Option<Targets>,

@@ -411,14 +411,12 @@ impl WorldState {
                 target: None,
             })
         };
-        let mut listing = Listing {
+        Ok(Listing {
             entries: entries.iter().take(entries_max).filter_map(entry).collect(),
             truncated: entries.len() > entries_max,
             has_links: entries.values().any(|ino| is_link(*ino)),
             path: None,
-        };
-        listing.sort();
-        Ok(listing)
+        })
     }
 
     pub(super) fn has_name(

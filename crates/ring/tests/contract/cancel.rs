@@ -5,6 +5,7 @@ use std::io::IoSlice;
 
 use ring::{DriverKind, Event, Fd, Key, Op, OpenHow, SPARE_ACCEPTS_MAX};
 
+use super::files::BY_NAME;
 use super::stage::{Stage, pattern};
 
 on_every_driver!(
@@ -186,9 +187,10 @@ fn file_operations_end_once_when_cancelled(s: &mut Stage) {
             let op = s.read_op(&file, at * 16_384, 16_384);
             keys.push(s.ring.submit(op, 0));
             keys.push(s.ring.submit(Op::Stat(file.clone()), 0));
-            keys.push(
-                s.ring.submit(Op::List { dir: dir.clone(), entries_max: 9, targets: None }, 0),
-            );
+            keys.push(s.ring.submit(
+                Op::List { dir: dir.clone(), entries_max: 9, order: BY_NAME, targets: None },
+                0,
+            ));
             let (dir, path, how) = (Some(dir.clone()), path.clone(), OpenHow::BENEATH);
             keys.push(s.ring.submit(Op::Open { dir, path, how }, 0));
         }
@@ -252,7 +254,10 @@ fn one_of_each(s: &mut Stage) -> Fd {
         s.ring.submit(Op::Watch { root: dir.clone(), path: c"".into() }, 0);
         s.ring.submit(Op::WatchFile { root: dir.clone(), path: c"file".into() }, 0);
         s.ring.submit(Op::Stat(file.clone()), 0);
-        s.ring.submit(Op::List { dir: dir.clone(), entries_max: 10, targets: None }, 0);
+        s.ring.submit(
+            Op::List { dir: dir.clone(), entries_max: 10, order: BY_NAME, targets: None },
+            0,
+        );
         s.ring.submit(Op::FileSystem(file.clone()), 0);
         s.ring.submit(Op::Extents(file.clone()), 0);
         s.ring.submit(Op::Discard { file: file.clone(), offset: 0, len: 4096 }, 0);

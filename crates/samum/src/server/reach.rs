@@ -9,14 +9,14 @@ use config::{Address, Listen};
 
 /// Where the server runs, if it was not started at a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RunsIn {
     Container,
     /// A unit of systemd.
     Unit,
 }
 
-impl Place {
-    /// The place of this process.
+impl RunsIn {
+    /// The surroundings of this process.
     pub(super) fn of_process() -> Option<Self> {
         let exists = |path: &str| std::fs::exists(path).unwrap_or(false);
         // The files are made by Docker and by Podman. The init process of a machine is no web server.
@@ -32,7 +32,7 @@ impl Place {
 
 /// A line about the listeners. `ports` are those that the kernel has chosen.
 pub(super) fn describe(
-    place: Place,
+    place: RunsIn,
     listeners: &[(u32, Listen)],
     ports: &HashMap<u32, u16>,
 ) -> String {
@@ -48,10 +48,10 @@ pub(super) fn describe(
         _ if !urls.is_empty() => {
             format!("reachable from outside, unless a firewall forbids it: {}", urls.join(", "))
         }
-        Place::Container => "not reachable from outside the container: no address but those of the loopback interface \
+        RunsIn::Container => "not reachable from outside the container: no address but those of the loopback interface \
              and Unix sockets (for all addresses listen at 0.0.0.0:8080 and [::]:8080)"
             .to_owned(),
-        Place::Unit => "not reachable from outside this machine: no address but those of the loopback interface and \
+        RunsIn::Unit => "not reachable from outside this machine: no address but those of the loopback interface and \
              Unix sockets"
             .to_owned(),
     }
@@ -71,25 +71,25 @@ mod tests {
             let listeners: Vec<_> = listeners.map(|(listen, number)| (number, listen)).collect();
             describe(place, &listeners, &HashMap::from([(1, 4321)]))
         };
-        for place in [Place::Container, Place::Unit] {
+        for place in [RunsIn::Container, RunsIn::Unit] {
             let text =
                 describe(place, vec![ip("127.0.0.1:80"), ip("[::]:0"), unix(), ip("192.0.2.1:80")]);
             assert!(text.ends_with(": http://[::]:4321/, http://192.0.2.1:80/"), "{text}");
         }
         let local = || vec![ip("127.9.9.9:80"), ip("[::1]:80"), unix()];
         assert!(
-            describe(Place::Container, local())
+            describe(RunsIn::Container, local())
                 .starts_with("not reachable from outside the container")
         );
         assert!(
-            describe(Place::Unit, local()).starts_with("not reachable from outside this machine")
+            describe(RunsIn::Unit, local()).starts_with("not reachable from outside this machine")
         );
     }
 
     #[test]
     fn the_url_of_a_listener_with_tls_says_so() {
         let listen = Listen { tls: true, ..Listen::from(Address::Ip("[::]:443".parse().unwrap())) };
-        let text = describe(Place::Unit, &[(0, listen)], &HashMap::new());
+        let text = describe(RunsIn::Unit, &[(0, listen)], &HashMap::new());
         assert!(text.ends_with(": https://[::]:443/"), "{text}");
     }
 }

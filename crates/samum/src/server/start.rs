@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
 use tls::{Acceptors, WorkerAcceptors};
 
+use crate::attached;
 use crate::control::{Inbox, Workers};
 use crate::crowd::Crowd;
 use crate::descriptors;
@@ -246,6 +247,7 @@ impl Seed {
             logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: (shared.metrics, number),
             notes: notes.map(|fd| ring.adopt_file(fd)),
+            attachments: attached::attachments(),
             ring,
         };
         let worker = ServerWorker::over(parts, network)

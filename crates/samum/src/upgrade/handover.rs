@@ -27,7 +27,7 @@ pub(super) struct Handover {
     /// True if a service manager also has some of the sockets.
     pub(super) has_manager: bool,
     /// The names that the manager has given to sockets, with the addresses of the sockets.
-    pub(super) names: Vec<(String, Place)>,
+    pub(super) names: Vec<(String, HandedAddress)>,
 }
 
 /// A listener that is handed over.
@@ -36,14 +36,14 @@ pub(super) struct Handed {
     /// Its number in the process before.
     pub(super) number: u32,
     /// Its address, as the configuration has it.
-    pub(super) address: Place,
+    pub(super) address: HandedAddress,
     /// The number of its sockets.
     pub(super) sockets: u32,
 }
 
-/// The address of a listener.
+/// The address of a listener that is handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum HandedAddress {
     Ip(SocketAddr),
     /// A path, with the device and the inode of its file, if these are known.
     Unix(PathBuf, Option<(u64, u64)>),
@@ -82,9 +82,9 @@ impl Handover {
 
     /// The length of the bytes at most.
     fn len_max(&self) -> usize {
-        let place = |place: &Place| match place {
-            Place::Ip(_) => 128,
-            Place::Unix(path, _) => 128 + path.as_os_str().len(),
+        let place = |place: &HandedAddress| match place {
+            HandedAddress::Ip(_) => 128,
+            HandedAddress::Unix(path, _) => 128 + path.as_os_str().len(),
         };
         let listeners: usize = self.listeners.iter().map(|handed| place(&handed.address)).sum();
         let names: usize = self.names.iter().map(|(name, at)| name.len() + place(at)).sum();
@@ -130,13 +130,13 @@ impl Writer {
         self.0.extend_from_slice(bytes);
     }
 
-    fn place(&mut self, place: &Place) {
+    fn place(&mut self, place: &HandedAddress) {
         match place {
-            Place::Ip(ip) => {
+            HandedAddress::Ip(ip) => {
                 self.number(0);
                 self.bytes(ip.to_string().as_bytes());
             }
-            Place::Unix(path, file) => {
+            HandedAddress::Unix(path, file) => {
                 self.number(1);
                 self.bytes(path.as_os_str().as_bytes());
                 self.file(*file);
@@ -168,10 +168,10 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    fn place(&mut self) -> Option<Place> {
+    fn place(&mut self) -> Option<HandedAddress> {
         match self.number()? {
-            0 => Some(Place::Ip(core::str::from_utf8(self.bytes()?).ok()?.parse().ok()?)),
-            1 => Some(Place::Unix(self.path()?, self.file()?)),
+            0 => Some(HandedAddress::Ip(core::str::from_utf8(self.bytes()?).ok()?.parse().ok()?)),
+            1 => Some(HandedAddress::Unix(self.path()?, self.file()?)),
             _ => None,
         }
     }
@@ -207,12 +207,13 @@ mod tests {
         any::<Vec<u8>>().prop_map(|bytes| OsString::from_vec(bytes).into())
     }
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = HandedAddress> {
         let port = any::<u16>();
         prop_oneof![
-            (any::<[u8; 4]>(), port).prop_map(|(ip, port)| Place::Ip((ip, port).into())),
-            (any::<[u16; 8]>(), port).prop_map(|(ip, port)| Place::Ip((ip, port).into())),
-            (path(), proptest::option::of(file())).prop_map(|(path, file)| Place::Unix(path, file)),
+            (any::<[u8; 4]>(), port).prop_map(|(ip, port)| HandedAddress::Ip((ip, port).into())),
+            (any::<[u16; 8]>(), port).prop_map(|(ip, port)| HandedAddress::Ip((ip, port).into())),
+            (path(), proptest::option::of(file()))
+                .prop_map(|(path, file)| HandedAddress::Unix(path, file)),
         ]
     }
 

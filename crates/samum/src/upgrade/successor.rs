@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Signal, getpid, kill_process};
 use zeroize::Zeroizing;
 
-use super::handover::{self, Handed, Handover, Place};
+use super::handover::{self, Handed, HandedAddress, Handover};
 use super::machine::Successor;
 use super::{Elders, packet, starter};
 use crate::activation::{self, Activation};
@@ -119,8 +119,10 @@ impl Origin {
             exit::leave_to_manager();
         }
         let address = |place| match place {
-            Place::Ip(ip) => Address::Ip(ip),
-            Place::Unix(path, _) => Address::Unix(UnixSocket { path, ..UnixSocket::default() }),
+            HandedAddress::Ip(ip) => Address::Ip(ip),
+            HandedAddress::Unix(path, _) => {
+                Address::Unix(UnixSocket { path, ..UnixSocket::default() })
+            }
         };
         let names = core::mem::take(&mut handover.names).into_iter();
         let names = names.map(|(name, place)| (name, address(place)));
@@ -211,15 +213,15 @@ impl Inheritance {
     /// Takes the sockets of the listener at an address, if the process before had such a listener.
     pub(crate) fn take(&mut self, address: &Address) -> Option<HandedOver> {
         let is_its = |(handed, _): &(Handed, _)| match (&handed.address, address) {
-            (Place::Ip(handed), Address::Ip(ip)) => handed == ip,
-            (Place::Unix(path, _), Address::Unix(unix)) => *path == unix.path,
+            (HandedAddress::Ip(handed), Address::Ip(ip)) => handed == ip,
+            (HandedAddress::Unix(path, _), Address::Unix(unix)) => *path == unix.path,
             _ => false,
         };
         let (handed, sockets) = self.listeners.remove(self.listeners.iter().position(is_its)?);
         self.taken.push(handed.number);
         let file = match handed.address {
-            Place::Ip(_) => None,
-            Place::Unix(_, file) => file,
+            HandedAddress::Ip(_) => None,
+            HandedAddress::Unix(_, file) => file,
         };
         Some((sockets, file))
     }

@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::handover::{Handed, Handover, Place};
+use super::handover::{Handed, HandedAddress, Handover};
 use super::machine::{Event, State, Step, Successor};
 use super::successor::{FAILED, RELEASED, read_ready};
 use super::{Elders, STOP, packet, starter};
@@ -233,9 +233,9 @@ impl Run<'_> {
         for (number, listen) in listeners {
             let sockets = sockets.remove(number).unwrap_or_default();
             let address = match &listen.address {
-                Address::Ip(ip) => Place::Ip(*ip),
+                Address::Ip(ip) => HandedAddress::Ip(*ip),
                 Address::Unix(unix) => {
-                    Place::Unix(unix.path.clone(), parts.socket_files.numbers(*number))
+                    HandedAddress::Unix(unix.path.clone(), parts.socket_files.numbers(*number))
                 }
             };
             let count = u32::try_from(sockets.len()).map_err(|_| "too many sockets")?;
@@ -251,8 +251,8 @@ impl Run<'_> {
         }
         handover.has_manager = exit::has_manager();
         let place = |address: &Address| match address {
-            Address::Ip(ip) => Place::Ip(*ip),
-            Address::Unix(unix) => Place::Unix(unix.path.clone(), None),
+            Address::Ip(ip) => HandedAddress::Ip(*ip),
+            Address::Unix(unix) => HandedAddress::Unix(unix.path.clone(), None),
         };
         let names = activation::names().iter();
         handover.names = names.map(|(name, address)| (name.clone(), place(address))).collect();

@@ -38,20 +38,20 @@ use session::shell::{Complaint, Shell};
 use session::standing::Standing;
 use session::wheel::Tick;
 use session::{Activity, Defer, Moved, Next, Outgoing, Pump, Requests, Session, Why, Woken};
+use work::ConnectionWork;
 pub(super) use work::Spare;
-use work::Work;
 
 /// The most works that are kept for connections that have something to do next: a batch of completions.
 const SPARE_MAX: usize = 256;
 
 /// A client's connection.
 ///
-/// An idle connection is little more than its descriptor: everything else is in [`Work`], which exists only while a
+/// An idle connection is little more than its descriptor: everything else is in [`ConnectionWork`], which exists only while a
 /// request is being received or answered.
 pub(super) struct Connection<S: Session, T, A> {
     transport: T,
     session: S,
-    work: Option<Box<Work<S::Work, A>>>,
+    work: Option<Box<ConnectionWork<S::Work, A>>>,
     origin: Origin,
     /// `Some` until plain bytes can be exchanged.
     opening: Option<Box<Opening>>,
@@ -124,7 +124,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Tells the session where the connection comes from, and what the handshake has said if it is complete now.
     #[cold]
-    fn note_handshake(&mut self, work: &mut Work<S::Work, A>, cx: &mut Context) {
+    fn note_handshake(&mut self, work: &mut ConnectionWork<S::Work, A>, cx: &mut Context) {
         let handshake = match self.origin.handshake() {
             None => self.transport.handshake(),
             Some(_) => None,
@@ -367,7 +367,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             self.count_work(&cx.stats);
         }
         let work = self.work.as_ref().map_or(0, |work| {
-            let fixed = size_of::<Work<S::Work, A>>() + work.input.capacity();
+            let fixed = size_of::<ConnectionWork<S::Work, A>>() + work.input.capacity();
             work.session.weight().own + fixed as u64
         });
         let own = u32::try_from(self.transport.weight().own + work).unwrap_or(u32::MAX);
@@ -428,7 +428,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn take_work<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-    ) -> Box<Work<S::Work, A>> {
+    ) -> Box<ConnectionWork<S::Work, A>> {
         self.work.take().unwrap_or_else(|| {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
@@ -439,7 +439,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Tells the session what is known of the other end.
-    fn tell_origin(&self, work: &mut Work<S::Work, A>) {
+    fn tell_origin(&self, work: &mut ConnectionWork<S::Work, A>) {
         let (listener, scheme) = (self.origin.listener, self.origin.scheme());
         work.session.set_origin(listener, scheme, self.origin.known_client());
     }
@@ -471,7 +471,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Returns true if the connection may go on at once. A connection that had its quantum waits in the queue with the
     /// others. With a quantum for each event, many such connections would use the worker for themselves.
-    fn may_go_on(&self, work: &Work<S::Work, A>) -> bool {
+    fn may_go_on(&self, work: &ConnectionWork<S::Work, A>) -> bool {
         !work.queued && !self.session.had_its_quantum(&work.session)
     }
 
@@ -479,7 +479,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn go_on<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        work: Box<Work<S::Work, A>>,
+        work: Box<ConnectionWork<S::Work, A>>,
     ) -> After {
         if self.may_go_on(&work) {
             self.proceed(tools, work)
@@ -492,7 +492,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn wait_for_turn<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        mut work: Box<Work<S::Work, A>>,
+        mut work: Box<ConnectionWork<S::Work, A>>,
     ) -> After {
         let shell = &mut *tools.shell;
         let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
@@ -506,7 +506,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn proceed<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        mut work: Box<Work<S::Work, A>>,
+        mut work: Box<ConnectionWork<S::Work, A>>,
     ) -> After {
         let mut stuck = false;
         let after = loop {
@@ -581,7 +581,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn read_input<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        work: &mut Work<S::Work, A>,
+        work: &mut ConnectionWork<S::Work, A>,
     ) {
         let input = core::mem::take(&mut work.input);
         let takes = self.transport.takes();
@@ -594,7 +594,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn begin_responses<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
-        work: &mut Work<S::Work, A>,
+        work: &mut ConnectionWork<S::Work, A>,
     ) {
         while let Some(turn) = self.session.next_turn(&mut work.session, &mut tools.shell.cx) {
             let kept = if turn.found { work.take_answer(turn.request) } else { None };
@@ -635,7 +635,7 @@ fn read<S: Session, H: Handler>(
     origin: &Origin,
     takes: Takes,
     tools: &mut Tools<'_, S, H>,
-    work: &mut Work<S::Work, H::Answer>,
+    work: &mut ConnectionWork<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
     let (answers, rate) = (&mut work.answers, &mut work.rate);

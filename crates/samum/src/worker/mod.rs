@@ -34,6 +34,7 @@ use config::Log;
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
 use handler::Handler;
+use handler::attach::Attachments;
 use handler::desk::Desk;
 use handler::router::Router;
 use handler::serving::{Serving, Servings, Snapshot, Succession};
@@ -56,9 +57,11 @@ const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
 /// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
 /// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
-/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS and upstreams have parts of the
-/// same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`, `gateways/src/proxy`). So a worker
-/// turn takes about 5 ms at most, unless the signature of an RSA key or a new configuration is among its steps.
+/// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS, upstreams and pages with
+/// directives have parts of the same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`,
+/// `gateways/src/proxy`, `handler/src/includes`). So a worker turn usually ends within 5 ms. These steps take longer: the
+/// signature of an RSA key, the closing of many idle connections for newcomers, a search for pages to keep
+/// (`sendfile/src/trail.rs`), and a new configuration.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
@@ -155,6 +158,8 @@ pub struct Parts {
     pub metrics: (Arc<Metrics>, usize),
     /// The destination of messages.
     pub notes: Option<Fd>,
+    /// The parts that attach to the router.
+    pub attachments: Attachments,
 }
 
 // All memory of an idle connection, without its descriptor and its receive but with 8 bytes of its slot.
@@ -192,7 +197,12 @@ impl<S: Session, N: Network> Worker<S, N> {
     /// If there is not one open directory for each root of the snapshot.
     pub fn over(mut parts: Parts, network: N) -> io::Result<Self> {
         let (roots, descriptors_max) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
-        Self::with(parts, network, |shell| Router::new(&roots, descriptors_max, shell))
+        let attachments = core::mem::take(&mut parts.attachments);
+        Self::with(parts, network, |shell| {
+            let mut router = Router::new(&roots, descriptors_max, shell)?;
+            router.attach(shell, attachments);
+            Ok(router)
+        })
     }
 
     /// Serves one of [`Snapshot::roots`] from another directory from now on, or responds with 503 if there is none.
@@ -254,7 +264,7 @@ impl<S: Session, N: Network> Worker<S, N> {
 }
 
 impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
-    /// Does the same with another handler; listeners and roots of `parts` are not used.
+    /// Does the same with another handler; listeners, roots and attachments of `parts` are not used.
     ///
     /// # Errors
     ///

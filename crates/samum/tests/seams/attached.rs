@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Action, Config, FileRules, Files, GatewayRules, Route, Tuning, Upstream, upstream};
-use handler::attach::{Admission, Authorizer, Denial, Recalled, Wrapper};
+use handler::attach::{Admission, Attachments, Authorizer, Denial, Grant, Recalled, Wrapper};
 use handler::router::Router;
 use handler::router::explain::explain;
 use handler::serving::Snapshot;
@@ -21,7 +21,7 @@ use http::{FieldSection, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
 use samum::explain::Question;
 use samum::network::Listeners;
-use samum::worker::Worker;
+use samum::worker::{Replacement, Worker};
 use sendfile::{File, Piece, Policy, Takes, Weight};
 use session::Http1;
 use session::shell::Shell;
@@ -59,6 +59,8 @@ struct Memory {
     recalled: Vec<Vec<u8>>,
     /// The paths of requests whose responses it has wrapped.
     wrapped: Vec<Vec<u8>>,
+    /// The numbers of routes of the configurations for which it has prepared.
+    configured: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,10 @@ impl Wrapper for Cache {
         route.path != "/files/"
     }
 
+    fn configure(&mut self, snapshot: &Snapshot) {
+        self.0.borrow_mut().configured.push(snapshot.routes().count());
+    }
+
     fn recall(&mut self, request: &Request<'_>, route: &Route) -> Found<Option<Rc<dyn Recalled>>> {
         assert!(self.has_say(route));
         let mut memory = self.0.borrow_mut();
@@ -242,10 +248,12 @@ struct Door {
     asked: VecDeque<Ticket>,
     /// The paths about which it was asked.
     paths: Vec<String>,
-    said: VecDeque<(Ticket, Result<(), Denial>)>,
+    said: VecDeque<(Ticket, Result<Grant, Denial>)>,
     /// Requests about which nothing waits for it any more, and the number of such requests so far.
     gone: Vec<Ticket>,
     given_up: usize,
+    /// The numbers of routes of the configurations for which it has prepared.
+    configured: Vec<usize>,
 }
 
 /// A request about which the authorizer thinks.
@@ -272,6 +280,10 @@ impl Authorizer for Doorman {
         has_say(route)
     }
 
+    fn configure(&mut self, _shell: &mut Shell, snapshot: &Snapshot) {
+        self.0.borrow_mut().configured.push(snapshot.routes().count());
+    }
+
     fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>, route: &Route) -> Admission {
         assert!(self.has_say(route));
         if let Target::Origin { path, .. } = request.head.target {
@@ -287,7 +299,7 @@ impl Authorizer for Doorman {
                 self.0.borrow_mut().asked.push_back(request.ticket);
                 Admission::Waiting(Some(Rc::new(Thought(request.ticket, Rc::clone(&self.0)))))
             }
-            _ => Admission::Now(Ok(())),
+            _ => Admission::Now(Ok(Grant::default())),
         }
     }
 
@@ -296,7 +308,7 @@ impl Authorizer for Doorman {
         !door.said.is_empty() || !door.gone.is_empty()
     }
 
-    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Denial>)> {
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<Grant, Denial>)> {
         let mut door = self.0.borrow_mut();
         if let Some(said) = door.said.pop_front() {
             return Some(said);
@@ -326,6 +338,8 @@ struct Stage {
     door: Rc<RefCell<Door>>,
     /// The device of the directory `slow`.
     device: u64,
+    config: Config,
+    snapshot: Arc<Snapshot>,
 }
 
 impl Stage {
@@ -348,19 +362,21 @@ impl Stage {
             config.sites[0].routes.push(Route { path, is_internal, action, ..Route::default() });
         }
         let mut parts = parts(&world, Tuning::default());
-        parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
-        let roots = core::mem::take(&mut parts.roots);
+        let snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+        parts.snapshot = Arc::clone(&snapshot);
         let network = Listeners::new(parts.listeners.clone());
         let (memory, door) = (Rc::default(), Rc::default());
         let (cache, doorman) = (Cache(Rc::clone(&memory)), Doorman(Rc::clone(&door)));
+        let roots = core::mem::take(&mut parts.roots);
         let worker = Worker::with(parts, network, |shell| {
             let mut router = Router::new(&roots, 64, shell)?;
-            router.set_wrapper(Box::new(cache));
-            router.set_authorizer(Box::new(doorman));
+            let (authorizer, wrapper) = (Some(Box::new(doorman) as _), Some(Box::new(cache) as _));
+            router.attach(shell, Attachments { authorizer, wrapper, copier: None });
             assert!(!router.may_have_news(), "the worker may wait");
             Ok(router)
         });
-        Self { world, worker: worker.expect("memory"), listener, memory, door, device }
+        let worker = worker.expect("memory");
+        Self { world, worker, listener, memory, door, device, config, snapshot }
     }
 
     fn ask(&self, request: &str) -> Peer {
@@ -405,7 +421,7 @@ impl Stage {
     }
 
     /// Makes the authorizer say this about the request that has waited for longest.
-    fn say(&mut self, said: Result<(), Denial>) {
+    fn say(&mut self, said: Result<Grant, Denial>) {
         run_until(&mut self.worker, || !self.door.borrow().asked.is_empty());
         let mut door = self.door.borrow_mut();
         let ticket = door.asked.pop_front().expect("it was asked");
@@ -466,6 +482,29 @@ fn the_sites_of_a_cache_are_kept_apart() {
     assert_eq!(stage.response(&again), (200, b"of a".to_vec(), true));
     drop(again);
     stage.check_nothing_is_left();
+}
+
+#[test]
+fn attached_parts_prepare_for_each_configuration() {
+    let mut stage = Stage::new();
+    for routes in [4, 3] {
+        let configured = [
+            stage.door.borrow().configured.last().copied(),
+            stage.memory.borrow().configured.last().copied(),
+        ];
+        assert_eq!(configured, [Some(routes); 2]);
+        stage.config.sites[0].routes.pop();
+        let next = stage.snapshot.successor(&stage.config).expect("a valid configuration");
+        let succession = Arc::new(stage.snapshot.succession(&next, Some));
+        stage.snapshot = Arc::new(next);
+        stage.worker.replace_configuration(Replacement {
+            snapshot: Arc::clone(&stage.snapshot),
+            succession,
+            roots: HashMap::new(),
+            listeners: Vec::new(),
+            logs: Vec::new(),
+        });
+    }
 }
 
 #[test]
@@ -538,19 +577,20 @@ fn an_authorizer_may_answer_later() {
     let clients = [get("/private/a"), post.to_owned()].map(|request| stage.ask_door(&request));
     assert!(!stage.has_asked(), "the server is not asked before the authorizer has said yes");
     for (client, end) in clients.iter().zip([&b"\r\n\r\n"[..], b"body"]) {
-        stage.say(Ok(()));
+        stage.say(Ok(Grant::default()));
         let server = stage.accept(end);
         server.send(&answer(b"private"));
         assert_eq!(stage.response(client), (200, b"private".to_vec(), false));
     }
     // It is asked before the cache is.
     for (request, said) in
-        [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(()))]
+        [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(Grant::default()))]
     {
         let client = stage.ask(&request);
+        let expected = if said.is_ok() { (200, true) } else { (403, false) };
         stage.say(said.map_err(Denial::from));
         let (status, _, is_kept) = stage.response(&client);
-        assert_eq!((status, is_kept), if said.is_ok() { (200, true) } else { (403, false) });
+        assert_eq!((status, is_kept), expected);
     }
     let refused = [stage.ask(&get("/forbidden")), stage.ask_door(post)];
     let mut fields = FieldSection::EMPTY;
@@ -589,7 +629,7 @@ fn a_request_that_is_handed_over_is_asked_about_again() {
     assert_eq!(stage.response(&client).0, 403);
     assert_eq!(stage.door.borrow().paths, ["/1", "/internal/a", "/2", "/internal/forbidden"]);
     let client = hand_over(&mut stage, "/3", "/internal/later");
-    stage.say(Ok(()));
+    stage.say(Ok(Grant::default()));
     assert_eq!(stage.response(&client), (200, FILE.to_vec(), false));
     let client = hand_over(&mut stage, "/4", "/internal/later");
     stage.say(Err(Status::Forbidden.into()));
@@ -600,7 +640,7 @@ fn a_request_that_is_handed_over_is_asked_about_again() {
     client.reset();
     drop(client);
     pass(&mut stage.worker, Duration::from_secs(1));
-    stage.say(Ok(()));
+    stage.say(Ok(Grant::default()));
     pass(&mut stage.worker, Duration::from_secs(1));
     stage.check_nothing_is_left();
 }

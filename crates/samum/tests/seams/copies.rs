@@ -121,12 +121,8 @@ impl Stage {
         world.write_file("c.bin", LONG);
         let mut parts = parts(&world, FileRules::default());
         let network = Listeners::new(parts.listeners.clone());
-        let roots = core::mem::take(&mut parts.roots);
-        let worker = Worker::with(parts, network, |shell| {
-            let mut router = Router::new(&roots, 64, shell)?;
-            router.set_copier(Box::<Toy>::default());
-            Ok(router)
-        });
+        parts.attachments.copier = Some(Box::<Toy>::default());
+        let worker = Worker::over(parts, network);
         Self { world, worker: worker.expect("memory") }
     }
 
@@ -255,12 +251,9 @@ fn no_directory_has_the_names_of_another() {
     let mut snapshot = Arc::new(Snapshot::new(&served("a")).expect("a valid configuration"));
     parts.snapshot = Arc::clone(&snapshot);
     let network = Listeners::new(parts.listeners.clone());
-    let first = [directories[0].clone()];
-    let worker = Worker::with(parts, network, |shell| {
-        let mut router = Router::new(&first, 64, shell)?;
-        router.set_copier(Box::<ByName>::default());
-        Ok(router)
-    });
+    parts.roots = vec![directories[0].clone()];
+    parts.attachments.copier = Some(Box::<ByName>::default());
+    let worker = Worker::over(parts, network);
     let mut stage = Stage { world, worker: worker.expect("memory") };
     let check = |stage: &mut Stage, directory: &str| {
         let expected = copied(text_of(directory).as_bytes());

@@ -25,5 +25,6 @@ mod table;
 mod tls;
 mod turns;
 mod upstreams;
+mod users;
 mod whoami;
 mod world;

@@ -13,7 +13,7 @@ use config::{
     Redirect, RequestHeader, Route, Site, Upstream,
 };
 use handler::Request;
-use handler::attach::{Admission, Authorizer, Denial};
+use handler::attach::{Admission, Attachments, Authorizer, Denial, Grant};
 use handler::router::Router;
 use handler::serving::Snapshot;
 use http::Status;
@@ -175,10 +175,10 @@ struct Stage {
 
 impl Stage {
     fn new(config: &Config) -> Self {
-        Self::with(config, |_| {})
+        Self::with(config, Attachments::default())
     }
 
-    fn with(config: &Config, change: impl FnOnce(&mut Router)) -> Self {
+    fn with(config: &Config, attachments: Attachments) -> Self {
         let world = World::new(self::config(1));
         world.write_file("small", &content(1, 100));
         world.write_file("421.html", b"another connection");
@@ -191,12 +191,8 @@ impl Stage {
         parts.snapshot = Arc::new(Snapshot::new(config).expect("a valid configuration"));
         let network = Listeners::with(parts.listeners.clone(), make as Make<_>);
         let network = network.taking(Some(Takes::Memory));
-        let (roots, most) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
-        let worker = Worker::with(parts, network, |shell| {
-            let mut router = Router::new(&roots, most, shell)?;
-            change(&mut router);
-            Ok(router)
-        });
+        parts.attachments = attachments;
+        let worker = Worker::over(parts, network);
         Self { world, worker: worker.expect("memory"), listeners }
     }
 
@@ -254,9 +250,13 @@ impl Authorizer for Refusing {
         false
     }
 
-    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<(), Denial>)> {
+    fn next_admitted(&mut self) -> Option<(handler::Ticket, Result<Grant, Denial>)> {
         None
     }
+}
+
+fn refusing() -> Attachments {
+    Attachments { authorizer: Some(Box::new(Refusing)), ..Attachments::default() }
 }
 
 #[test]
@@ -336,12 +336,8 @@ fn nothing_of_a_site_is_asked_about_a_misdirected_request() {
     for (has_authorizer, statuses) in
         [(false, [200, 410, 403, 301, 404, 400, 404]), (true, [401, 401, 403, 401, 401, 400, 401])]
     {
-        let change = |router: &mut Router| {
-            if has_authorizer {
-                router.set_authorizer(Box::new(Refusing));
-            }
-        };
-        let mut stage = Stage::with(&config, change);
+        let attachments = if has_authorizer { refusing() } else { Attachments::default() };
+        let mut stage = Stage::with(&config, attachments);
         for (path, status) in paths.into_iter().zip(statuses) {
             let request = get(path, "b.org");
             assert_eq!(stage.ask(Some("b.org||b.org"), &request).status, status, "{path}");
@@ -489,8 +485,7 @@ fn a_redirect_comes_before_the_body_and_behind_the_conditions_of_its_route() {
         max_body: Some(3),
         ..Route::default()
     });
-    let change = |router: &mut Router| router.set_authorizer(Box::new(Refusing));
-    let mut stage = Stage::with(&config, change);
+    let mut stage = Stage::with(&config, refusing());
     let to = |path: &str| format!("308 https://a.org:8443{path}");
     assert_eq!(outcome(&stage.ask(None, &get("/closed/", "a.org"))), "403");
     assert_eq!(outcome(&stage.ask(None, &get("/closed/../%", "a.org"))), to("/closed/../%"));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use config::Tuning;
 use handler::Handler;
+use handler::attach::Attachments;
 use handler::desk::Desk;
 use handler::router::Router;
 use ring::Ring;
@@ -72,6 +73,7 @@ impl<H: Handler> Stage<H> {
             logs: Vec::new(),
             metrics: (metrics::Metrics::new(1), 0),
             notes: None,
+            attachments: Attachments::default(),
             ring,
         };
         let worker = Worker::with(parts, network, |shell| {

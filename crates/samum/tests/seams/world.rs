@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use config::FileRules;
 use handler::Handler;
+use handler::attach::Attachments;
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
 use samum::crowd::Crowd;
@@ -87,6 +88,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         logs: Vec::new(),
         metrics: (metrics::Metrics::new(1), 0),
         notes: None,
+        attachments: Attachments::default(),
         ring,
     }
 }

@@ -1,11 +1,12 @@
 //! The calls that need no queue of a socket: each is one operation of the ring, or two.
 
+use core::cmp::Ordering;
 use core::time::Duration;
 use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Time, Token};
+use ring::{Address, Completion, Entry, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Time, Token};
 
 use super::{CALL, Call, Calls, Full, InFlight, Outcome, Stop, Work};
 use crate::failure::Failure;
@@ -45,7 +46,7 @@ impl Calls {
     }
 
     /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), with a maximum of entries,
-    /// and not on this thread: [`Outcome::Listed`].
+    /// and not on this thread: [`Outcome::Listed`]. Directories come first, then the others, both by name.
     ///
     /// # Errors
     ///
@@ -232,7 +233,8 @@ impl Calls {
             }
             (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
             (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
-                let list = Op::List { dir, entries_max: *entries_max, targets: None };
+                let (entries_max, order) = (*entries_max, directories_first);
+                let list = Op::List { dir, entries_max, order, targets: None };
                 op.op = self.ring.submit(list, CALL | call.to_bits());
                 return;
             }
@@ -318,4 +320,10 @@ impl Work {
             _ => None,
         }
     }
+}
+
+/// The order of a listing: directories first, then the others, both by name.
+fn directories_first(a: &Entry, b: &Entry) -> Ordering {
+    let key = |entry: &Entry| entry.kind != FileKind::Directory;
+    key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
 }

@@ -176,7 +176,8 @@ pub trait Session: core::fmt::Debug + Sized {
     /// waits for the server's own side, or is an open tunnel, whose handler has deadlines.
     fn deadline(&self, cx: &Context) -> Option<Time>;
 
-    /// Acts because the deadline has passed. `acknowledged` is the number of bytes of the stream that the peer has.
+    /// Acts because the deadline has passed. `acknowledged` is the position of
+    /// [`Transport::acknowledged`](sendfile::Transport::acknowledged).
     /// `unread` has the bytes of the peer that the session has not taken yet.
     fn handle_deadline(
         &mut self,
@@ -321,7 +322,8 @@ pub struct Moved {
     pub progress: Progress,
     /// True if the peer receives nothing at the moment.
     pub blocked: bool,
-    /// Bytes of the stream that the peer has acknowledged; only differences of two values have a meaning.
+    /// The position in the stream before which the peer has acknowledged all bytes: see
+    /// [`Transport::acknowledged`](sendfile::Transport::acknowledged).
     pub acknowledged: i64,
     /// Bytes that were received from the peer and that the session has not taken.
     pub unread: usize,

@@ -10,9 +10,9 @@ use crate::handler::Response;
 use crate::page;
 use crate::record::Sketch;
 
-/// The place where a connection comes from, as far as the connection tells.
+/// The facts about a connection that a refusal needs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ConnectionFacts {
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
     /// The scheme of requests.
@@ -24,7 +24,7 @@ pub(super) struct Place {
 /// Makes the response to a request that was refused before it was read, and passes it on. The log shows its sketch.
 pub(super) fn make_unread(
     cx: &mut Context,
-    place: Place,
+    place: ConnectionFacts,
     reject: Reject,
     sketch: Sketch,
     respond: impl FnOnce(&mut Context, &mut Response<'_>),
@@ -36,7 +36,7 @@ pub(super) fn make_unread(
 /// Makes the response to a refused request, and passes it on. A malformed request has no head.
 pub(super) fn make(
     cx: &mut Context,
-    place: Place,
+    place: ConnectionFacts,
     reject: Reject,
     head: Option<&Head<'_>>,
     respond: impl FnOnce(&mut Context, &mut Response<'_>),
@@ -46,7 +46,7 @@ pub(super) fn make(
 
 fn make_as(
     cx: &mut Context,
-    Place { listener, scheme, client }: Place,
+    ConnectionFacts { listener, scheme, client }: ConnectionFacts,
     reject: Reject,
     head: Option<&Head<'_>>,
     sketch: Option<Box<Sketch>>,

@@ -50,6 +50,7 @@ impl Times {
         let mut record = Record::new(recording, head, status, began, more);
         (record.client, record.scheme) = (terms.client, terms.scheme.into());
         record.ticket = ticket;
+        record.user.clone_from(&terms.user);
         if let Some(sketch) = &terms.sketch {
             record.set_line(sketch);
         }

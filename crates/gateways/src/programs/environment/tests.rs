@@ -43,6 +43,7 @@ const SENDER: Sender = Sender {
 fn circumstances() -> Circumstances<'static> {
     Circumstances {
         sender: SENDER,
+        user: None,
         told_host: None,
         requested: None,
         client_port: Some(4711),

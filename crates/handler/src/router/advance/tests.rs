@@ -11,7 +11,7 @@ use ring::Key;
 use super::super::stage::{route, serving_of, site};
 use super::super::state::{Arrived, Named};
 use super::*;
-use crate::attach::Recalled;
+use crate::attach::{Grant, Recalled};
 use crate::{AnswerSize, Request, Response, Ticket};
 use ::includes::{Parser, Template};
 use config::Route;
@@ -56,26 +56,26 @@ fn serving() -> Serving {
     serving_of(routes.map(route).into())
 }
 
-fn file(path: &str, content_type: &str) -> content::Answer {
+fn file(path: &str, content_type: &str) -> content::PathAnswer {
     let kind = Kind::File(FileSet::sample(content_type, b"<!--#echo var=\"a\" -->"));
-    content::Answer::Resource(Resource::sample(path, kind))
+    content::PathAnswer::Resource(Resource::sample(path, kind))
 }
 
-fn resource(path: &str, kind: Kind) -> content::Answer {
-    content::Answer::Resource(Resource::sample(path, kind))
+fn resource(path: &str, kind: Kind) -> content::PathAnswer {
+    content::PathAnswer::Resource(Resource::sample(path, kind))
 }
 
 /// Answers in the names of which tests speak.
-fn found(name: &str) -> content::Answer {
+fn found(name: &str) -> content::PathAnswer {
     match name {
         "text" => file("a.txt", "text/plain"),
         "html" => file("a.html", "text/html"),
         "script" => file("a.php", "application/octet-stream"),
         "directory" => resource("d", Kind::Redirect),
         "unclean" => resource("a.html", Kind::Unclean(1)),
-        "missing" => content::Answer::Error(Status::NotFound, Reason::NoFile),
-        "long" => content::Answer::Error(Status::UriTooLong, Reason::NoFile),
-        "unavailable" => content::Answer::Error(Status::ServiceUnavailable, Reason::NoFile),
+        "missing" => content::PathAnswer::Error(Status::NotFound, Reason::NoFile),
+        "long" => content::PathAnswer::Error(Status::UriTooLong, Reason::NoFile),
+        "unavailable" => content::PathAnswer::Error(Status::ServiceUnavailable, Reason::NoFile),
         name => unreachable!("no file is {name}"),
     }
 }
@@ -281,7 +281,7 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
         State::Authorize(_) if choice.is_multiple_of(8) => {
             Event::Admitted(Err(Status::Forbidden.into()))
         }
-        State::Authorize(_) => Event::Admitted(Ok(())),
+        State::Authorize(_) => Event::Admitted(Ok(Grant::default())),
         State::Recall(_) if choice.is_multiple_of(8) => Event::Recalled(Some(Rc::new(Kept))),
         State::Recall(_) => Event::Recalled(None),
         State::File(_) => Event::File(found(FOUND[choice % FOUND.len()])),
@@ -318,7 +318,7 @@ fn with_events(path: &'static str, events: Vec<Event>) -> (String, Vec<&'static 
 /// Lets a request pass to its route.
 fn let_pass(state: &State<'_>) -> Option<Event> {
     match state {
-        State::Authorize(_) => Some(Event::Admitted(Ok(()))),
+        State::Authorize(_) => Some(Event::Admitted(Ok(Grant::default()))),
         State::Recall(_) => Some(Event::Recalled(None)),
         _ => None,
     }
@@ -336,7 +336,7 @@ fn a_guard_and_a_wrapper_may_answer_later_and_come_first() {
             walk(&serving(), Method::Get, "/files/a", |_| events.next().expect("an event"));
         (walked.answer(), walked.states)
     };
-    let admitted = || Event::Admitted(Ok(()));
+    let admitted = || Event::Admitted(Ok(Grant::default()));
     let refused = vec![Event::Admitted(Err(Status::Forbidden.into()))];
     assert_eq!(answer(refused), ("403".to_owned(), vec!["Authorize"]));
     let kept = vec![admitted(), Event::Recalled(Some(Rc::new(Kept)))];
@@ -577,7 +577,7 @@ proptest! {
         });
         // A file is sent to a client that asks for a file, or whose request was handed over to a file.
         let is_file = |outcome: &Outcome| {
-            matches!(outcome, Outcome::Content(_, content::Answer::Resource(_)))
+            matches!(outcome, Outcome::Content(_, content::PathAnswer::Resource(_)))
         };
         let gets = matches!(METHODS[method], Method::Get | Method::Head);
         prop_assert!(gets || !is_file(&walked.outcome), "{:?}", walked);

@@ -345,9 +345,12 @@ impl Sim {
                 let written = self.world.state().write(file.raw(), *at, &bytes);
                 written.map(|count| Event::Written(bytes, count))
             }
-            Op::List { dir, entries_max, targets } => {
+            Op::List { dir, entries_max, order, targets } => {
                 let listed = self.world.state().list(dir.raw(), *entries_max, targets.as_ref());
-                listed.map(|listing| Event::Listed(Box::new(listing)))
+                listed.map(|mut listing| {
+                    listing.entries.sort_unstable_by(order);
+                    Event::Listed(Box::new(listing))
+                })
             }
             Op::HasName { root, path, entries_max, is_wanted } => {
                 let mut state = self.world.state();

@@ -6,7 +6,7 @@ use http::Status;
 use sendfile::Transport;
 
 use super::Connection;
-use super::work::Work;
+use super::work::ConnectionWork;
 use handler::desk::Desk;
 use logs::{Began, Cut, Record};
 use session::context::SiteRules as _;
@@ -60,7 +60,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         &self,
         shell: &mut Shell<Desk>,
         id: u64,
-        work: &mut Work<S::Work, A>,
+        work: &mut ConnectionWork<S::Work, A>,
         Broken { request, end, cut }: Broken,
     ) {
         drop(work.take_answer(request));

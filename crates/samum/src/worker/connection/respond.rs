@@ -20,7 +20,6 @@ use session::standing::Standing;
 
 /// Begins the response that an answer comes to. Returns the rate at which the response is sent.
 #[inline]
-#[expect(clippy::too_many_arguments, reason = "the parts of a connection, and a request")]
 pub(super) fn respond<S: Session, H: Handler>(
     session: &mut S,
     tools: &mut Tools<'_, impl Session, H>,

@@ -10,7 +10,7 @@ use session::{Activity, Outgoing, Session};
 const INPUT_BYTES_KEPT: usize = 1024;
 
 /// The memory that a connection needs while a request is being received or answered.
-pub(super) struct Work<W, A> {
+pub(super) struct ConnectionWork<W, A> {
     pub(super) session: W,
     /// Bytes that were received and that the session has not taken.
     pub(super) input: Vec<u8>,
@@ -31,9 +31,9 @@ pub(super) struct Work<W, A> {
 }
 
 /// Works that connections have given back, for the next connection that has something to do.
-pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<Work<S::Work, A>>>);
+pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<ConnectionWork<S::Work, A>>>);
 
-impl<W, A> Work<W, A> {
+impl<W, A> ConnectionWork<W, A> {
     /// Removes the `count` bytes of the input that the session has handled. The memory of a burst is freed with its
     /// last byte, because a connection may go on for hours.
     pub(super) fn consume(&mut self, count: usize) {
@@ -44,7 +44,7 @@ impl<W, A> Work<W, A> {
     }
 }
 
-impl<W: Outgoing, A> Work<W, A> {
+impl<W: Outgoing, A> ConnectionWork<W, A> {
     /// Returns true if every request was answered and every byte sent. The connection may still wait in the worker's
     /// queue.
     pub(super) fn is_done(&self) -> bool {
@@ -122,7 +122,7 @@ const fn count_of(stats: &Counters, activity: Activity) -> Option<&Number> {
     }
 }
 
-impl<W: Default, A> Default for Work<W, A> {
+impl<W: Default, A> Default for ConnectionWork<W, A> {
     fn default() -> Self {
         let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
         let activity = Activity::Idle;
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn the_memory_of_a_burst_is_given_back_with_its_last_byte() {
         for len in [1, INPUT_BYTES_KEPT, INPUT_BYTES_KEPT + 1, 100 * INPUT_BYTES_KEPT] {
-            let mut work = Work::<(), ()>::default();
+            let mut work = ConnectionWork::<(), ()>::default();
             work.input.extend(vec![0; len]);
             work.consume(len - 1);
             assert_eq!(work.input.len(), 1);

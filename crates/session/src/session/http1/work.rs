@@ -18,7 +18,7 @@ use crate::forwarded::Scheme;
 use crate::handler::{BODY_BYTES_END, Keep};
 use crate::record::Record;
 use crate::session::ends::Ends;
-use crate::session::refusal::Place;
+use crate::session::refusal::ConnectionFacts;
 use crate::session::{Outgoing, Pump};
 
 /// The maximum requests of one connection that are answered side by side. At this limit no more requests are read until
@@ -190,8 +190,8 @@ impl Work {
     }
 
     /// The place where the connection comes from.
-    pub(in crate::session) const fn place(&self) -> Place {
-        Place { listener: self.listener, scheme: self.scheme, client: self.client }
+    pub(in crate::session) const fn place(&self) -> ConnectionFacts {
+        ConnectionFacts { listener: self.listener, scheme: self.scheme, client: self.client }
     }
 
     /// Returns true if no request is being answered, no file is being read, and no consumer takes bytes. A body for

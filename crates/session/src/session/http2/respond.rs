@@ -182,7 +182,6 @@ impl Http2 {
     }
 
     /// Makes the lane of a response send its body.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a response")]
     fn begin_body(
         &mut self,
         work: &mut Work,

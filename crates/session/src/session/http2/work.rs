@@ -12,7 +12,7 @@ use super::lane::{Counted, Lane, Lookup, Stage};
 use super::pace::Pace;
 use super::room::{FILE_BYTES_MAX, FileBytes, Flight, Flights, READING_MAX};
 use crate::session::ends::{End, Ends};
-use crate::session::refusal::Place;
+use crate::session::refusal::ConnectionFacts;
 use crate::session::times::Times;
 use crate::session::{Broken, Outgoing};
 
@@ -47,7 +47,7 @@ const _: () = assert!(HELD_BYTES_MAX + FILE_BYTES_MAX + UNSENT_MAX <= 1024 * 102
 #[derive(Debug, Default)]
 pub(in crate::session) struct Work {
     /// The place where the connection comes from.
-    pub(in crate::session) place: Place,
+    pub(in crate::session) place: ConnectionFacts,
     /// Frames that the transport sends.
     pub(super) queue: OutQ<Piece>,
     /// Frames that come after those.
