@@ -139,16 +139,11 @@ impl Line<'_> {
         begin_json(record.unix_ms, clock.rfc3339(record.unix_ms), out);
         out.extend_from_slice(b"\",\"kind\":\"request\",\"site\":\"");
         push_json(record.recording.site.as_bytes(), out);
-        for (name, value) in [
-            (&b"\",\"peer\":\""[..], peer.as_bytes()),
-            (b"\",\"client\":\"", client.as_bytes()),
-            (b"\",\"method\":\"", text.method()),
-            (b"\",\"path\":\"", text.path()),
-            (b"\",\"request\":\"", text.request()),
-        ] {
-            out.extend_from_slice(name);
-            self.push_json_text(value, out);
-        }
+        self.push_member(b"\",\"peer\":\"", peer.as_bytes(), out);
+        self.push_member(b"\",\"client\":\"", client.as_bytes(), out);
+        self.push_member(b"\",\"method\":\"", text.method(), out);
+        self.push_member(b"\",\"path\":\"", text.path(), out);
+        self.push_member(b"\",\"request\":\"", text.request(), out);
         out.extend_from_slice(b"\",\"status\":");
         push_number(u64::from(record.status.code()), 1, out);
         out.extend_from_slice(b",\"bytes\":");
@@ -157,19 +152,10 @@ impl Line<'_> {
         push_seconds(duration, out);
         out.extend_from_slice(b",\"disk_seconds\":");
         push_seconds(record.disk_wait, out);
-        for (name, value) in [
-            (&b",\"referer\":\""[..], text.referer()),
-            (b"\",\"user_agent\":\"", text.user_agent()),
-        ] {
-            out.extend_from_slice(name);
-            self.push_json_text(value, out);
-        }
-        for (name, value) in
-            [(&b"\",\"host\":\""[..], text.host()), (b"\",\"version\":\"", text.version())]
-        {
-            out.extend_from_slice(name);
-            self.push_json_text(value, out);
-        }
+        self.push_member(b",\"referer\":\"", text.referer(), out);
+        self.push_member(b"\",\"user_agent\":\"", text.user_agent(), out);
+        self.push_member(b"\",\"host\":\"", text.host(), out);
+        self.push_member(b"\",\"version\":\"", text.version(), out);
         out.extend_from_slice(b"\",\"request_id\":\"");
         self.push_id(out);
         out.push(b'"');
@@ -257,6 +243,14 @@ impl Line<'_> {
         } else {
             push_json(text, out);
         }
+    }
+
+    /// Writes a member of a JSON object whose value is a text, without the quotes behind it.
+    // The length of the name is a constant, so it is written without a call of `memcpy`.
+    #[inline]
+    fn push_member<const N: usize>(&self, name: &[u8; N], value: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(name);
+        self.push_json_text(value, out);
     }
 
     /// Writes a line in a format of one's own. No value can end the line or a quoted part of it.
@@ -484,16 +478,29 @@ fn push_separator(text: &[u8], out: &mut Vec<u8>) {
 fn push_number(number: u64, digits: usize, out: &mut Vec<u8>) {
     let mut text = [b'0'; 20];
     let (mut len, mut rest) = (0, number);
-    for place in text.iter_mut().rev() {
+    // Two digits at a time take half of the divisions.
+    for pair in text.rchunks_exact_mut(2) {
         if rest == 0 {
             break;
         }
-        *place += u8::try_from(rest % 10).unwrap_or_default();
-        rest /= 10;
-        len += 1;
+        let (two, has_two) = (rest % 100, rest >= 10);
+        pair.copy_from_slice(&PAIRS[usize::try_from(two).unwrap_or_default()]);
+        rest /= 100;
+        len += if has_two { 2 } else { 1 };
     }
     out.extend_from_slice(&text[text.len() - digits.max(len)..]);
 }
+
+/// The numbers from 0 to 99 with two digits each.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut number = 0_u8;
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+};
 
 /// Writes seconds with six digits after the point.
 fn push_seconds(duration: Duration, out: &mut Vec<u8>) {

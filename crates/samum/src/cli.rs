@@ -67,6 +67,12 @@ impl elsewhere::Facts for Facts {
         name == "help" || self.0.find_subcommand(name).is_some()
     }
 
+    fn similar_command(&self, name: &str) -> Option<String> {
+        let known = self.0.get_subcommands().filter(|command| !command.is_hide_set());
+        suggest::nearest(name, known.map(clap::Command::get_name).chain(["help"]))
+            .map(str::to_owned)
+    }
+
     fn is_directory(&self, path: &str) -> bool {
         Path::new(path).is_dir()
     }

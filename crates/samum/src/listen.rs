@@ -597,9 +597,19 @@ impl SocketFiles {
     }
 
     /// From now on, this process removes all names when it ends, because the process that has handed the sockets over no
-    /// longer does.
+    /// longer does. If the server has stopped meanwhile, the names are removed at once.
     pub(crate) fn take_over(&self) {
-        self.lock().files.values_mut().for_each(SocketFile::take_over);
+        let gone = {
+            let mut names = self.lock();
+            names.files.values_mut().for_each(SocketFile::take_over);
+            if names.is_closed { core::mem::take(&mut names.files) } else { HashMap::new() }
+        };
+        gone.into_values().for_each(SocketFile::end);
+    }
+
+    /// Returns true once the server stops.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 
     /// Gives out the names of listeners that another process has now. `None` if the server stops: then no name is left.
@@ -626,14 +636,15 @@ impl SocketFiles {
         drop(gone);
     }
 
-    /// Removes all names, because the server stops. Names of stored sockets stay.
+    /// Removes all names, because the server stops. Names of stored sockets stay, and so do names that another process has
+    /// handed over, and removes itself unless this process [takes over](Self::take_over).
     pub(crate) fn close(&self) {
-        let gone = {
+        let gone: Vec<_> = {
             let mut names = self.lock();
             names.is_closed = true;
-            core::mem::take(&mut names.files)
+            names.files.extract_if(|_, file| file.is_ours()).collect()
         };
-        gone.into_values().for_each(SocketFile::end);
+        gone.into_iter().for_each(|(_, file)| file.end());
     }
 
     /// Leaves the name of a listener to the next server, because the service manager has its socket.
@@ -645,5 +656,32 @@ impl SocketFiles {
 
     fn lock(&self) -> MutexGuard<'_, Names> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_leaves_a_name_to_the_process_before_unless_this_process_takes_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let [ours, theirs] = ["ours", "theirs"].map(|name| directory.path().join(name));
+        let _sockets = [&ours, &theirs].map(|path| UnixListener::bind(path).unwrap());
+        let identity = |path: &Path| Node::open(path).unwrap().identity();
+        let files = SocketFiles::default();
+        files.add([
+            (1, SocketFile::new(&ours, identity(&ours))),
+            (2, SocketFile::handed_over(&theirs, identity(&theirs))),
+        ]);
+        assert!(!files.is_closed());
+        files.close();
+        assert!(files.is_closed() && files.give_away(&[1, 2]).is_none());
+        assert_eq!((ours.exists(), theirs.exists()), (false, true));
+        // The process before had let this one take over when the stop came.
+        files.take_over();
+        assert!(!theirs.exists());
     }
 }

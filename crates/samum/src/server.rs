@@ -25,7 +25,7 @@ use crate::certificates::{self, Certificates, Reading};
 use crate::confine::{self, Confinement};
 use crate::control::Workers;
 use crate::control_socket::Commands;
-use crate::exit::{exit, let_go};
+use crate::exit::{self, let_go};
 use crate::keeper::{self, Keeper};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Current, Reloader, Reply, Source, summary};
@@ -51,6 +51,8 @@ use start::{ConnectionSource, Shared, Started, start_workers};
 
 /// The time for commands that are under way when another process has replaced this one, and all connections have ended.
 const COMMANDS_MAX: Duration = Duration::from_secs(60);
+/// The time for the process before to say, after this one was stopped, which of the two serves.
+const DECISION_MAX: Duration = Duration::from_secs(5);
 /// Requests for a reload that may wait at the same time. One reload answers all that wait.
 const RELOADS_MAX: usize = 16;
 
@@ -318,6 +320,7 @@ impl Supervised {
         let (served, commands_served) = mpsc::channel();
         let watcher = signals.handle();
         let (names, files) = (Arc::clone(&socket_files), Arc::clone(&socket_files));
+        let made = Arc::clone(&socket_files);
         let watched = Arc::clone(&workers);
         let signals =
             spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
@@ -336,28 +339,44 @@ impl Supervised {
             descriptor_store::update(&listeners, &files, || watched.sockets());
             watchdog::start(watched, is_first)
         };
-        match inheritance {
+        let decision = match inheritance {
             None => {
                 // Sockets that the service manager has kept have files that no process removes.
                 names.take_over();
                 notify::begin();
                 become_main()?;
+                None
             }
             Some(inheritance) => {
                 let upgrader = Arc::clone(&self.upgrader);
                 let line = Arc::clone(&upgrader);
-                inheritance.settle(line.line(), Arc::clone(&self.elders), move || {
-                    names.take_over();
-                    notify::succeed();
-                    upgrader.settle();
-                    if let Err(error) = become_main() {
-                        say(&error);
-                    }
-                })?;
+                let settled =
+                    inheritance.settle(line.line(), Arc::clone(&self.elders), move || {
+                        names.take_over();
+                        if exit::is_stopping() {
+                            return;
+                        }
+                        notify::succeed();
+                        upgrader.settle();
+                        if let Err(error) = become_main() {
+                            say(&error);
+                        }
+                    });
+                Some(settled.inspect_err(|_| made.close())?)
             }
-        }
+        };
         let Self { count, ends, upgrader, elders, reserved, .. } = self;
-        Ok(Ending { count, ends, watcher, signals, commands_served, upgrader, elders, reserved })
+        Ok(Ending {
+            count,
+            ends,
+            watcher,
+            signals,
+            decision,
+            commands_served,
+            upgrader,
+            elders,
+            reserved,
+        })
     }
 }
 
@@ -369,6 +388,8 @@ struct Ending {
     watcher: signal_hook::iterator::Handle,
     /// The thread that obeys signals.
     signals: thread::JoinHandle<()>,
+    /// Disconnected when it is decided whether this process replaces the process before; `None` without one.
+    decision: Option<Receiver<()>>,
     /// Brings a message when the control socket is served no more.
     commands_served: Receiver<()>,
     upgrader: Arc<Upgrader>,
@@ -385,6 +406,11 @@ impl Ending {
         let _ = self.signals.join();
         drop(self.reserved);
         supervisor::kill_all();
+        // The process before may have let this one take over just before the stop. Then the names of its sockets have to be
+        // removed, and the earlier processes to be told.
+        if let Some(decision) = self.decision {
+            let _ = decision.recv_timeout(DECISION_MAX);
+        }
         if self.upgrader.is_replaced() {
             // A command may have been passed on to the process that has replaced this one.
             let _ = self.commands_served.recv_timeout(COMMANDS_MAX);
@@ -661,7 +687,7 @@ fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         default(info);
         say("a thread has panicked, which is a bug; the server ends");
-        exit(1);
+        exit::exit(1);
     }));
 }
 

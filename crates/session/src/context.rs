@@ -1,5 +1,6 @@
 //! The clock, the limits, the configuration and the counters of a worker.
 
+use core::cell::Cell;
 use core::fmt;
 use core::hash::BuildHasher as _;
 use core::net::IpAddr;
@@ -37,8 +38,8 @@ pub struct Context {
     pub now: Time,
     /// The time at which the turn began, in Unix seconds.
     pub unix: i64,
-    /// The same time as an HTTP date.
-    pub date: [u8; DATE_LEN],
+    /// The second whose HTTP date was last needed, and that date.
+    date: Cell<(i64, [u8; DATE_LEN])>,
     /// When that second ends.
     second_ends: Time,
     /// True if there is an access log.
@@ -160,7 +161,7 @@ impl Context {
             now: Time::default(),
             unix: i64::MIN,
             second_ends: Time::default(),
-            date: date::format(0),
+            date: Cell::new((0, date::format(0))),
             logs: false,
             counts: false,
             is_ending: false,
@@ -192,9 +193,19 @@ impl Context {
         self.tuning = Rc::new(tuning);
     }
 
-    /// The time at which the turn began, in Unix seconds and as an HTTP date.
-    pub const fn dated(&self) -> (i64, &[u8; DATE_LEN]) {
-        (self.unix, &self.date)
+    /// The time at which the turn began as an HTTP date. The date is made when it is first needed in a second, so turns
+    /// without responses, as those that write logs, cost none.
+    #[inline]
+    pub fn date(&self) -> [u8; DATE_LEN] {
+        let (second, date) = self.date.get();
+        if second == self.unix { date } else { self.make_date() }
+    }
+
+    #[cold]
+    fn make_date(&self) -> [u8; DATE_LEN] {
+        let date = date::format(self.unix);
+        self.date.set((self.unix, date));
+        date
     }
 
     /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began; it
@@ -207,10 +218,7 @@ impl Context {
         }
         let (unix, nanos) = clock();
         self.second_ends = now + (SECOND - Duration::from_nanos(nanos.into()));
-        if unix != self.unix {
-            self.unix = unix;
-            self.date = date::format(unix);
-        }
+        self.unix = unix;
     }
 
     /// The time in milliseconds since 1970 at which the clock showed an earlier time.

@@ -276,16 +276,21 @@ impl<'a> Whole<'a> {
 
     /// The head of the usual response as a header block of HTTP/2, with the current date. `None` if the file is from the
     /// future, because such a response has another time of modification each second.
-    pub fn block(&self, second: i64, date: &[u8; date::DATE_LEN]) -> Option<Ref<'a, Block>> {
+    /// `date` gives the date of the second.
+    pub fn block(
+        &self,
+        second: i64,
+        date: impl Fn() -> [u8; date::DATE_LEN],
+    ) -> Option<Ref<'a, Block>> {
         if self.variant.stat.mtime > second {
             return None;
         }
         let finished = self.variant.block.get_or_init(|| {
-            let block = http2::prepare(&self.head(Status::Ok), date);
+            let block = http2::prepare(&self.head(Status::Ok), &date());
             Box::new(FinishedBlock { block: RefCell::new(block), second: Cell::new(second) })
         });
         if finished.second.replace(second) != second {
-            finished.block.borrow_mut().set_date(date);
+            finished.block.borrow_mut().set_date(&date());
         }
         Some(finished.block.borrow())
     }
@@ -318,8 +323,8 @@ impl Finished {
         self.bytes.borrow()[self.head_len..].to_vec()
     }
 
-    /// Pushes the response with the current date, or its head alone if there is no body or it is not wanted. `more` has
-    /// further lines for the head.
+    /// Pushes the response with the current date, or its head alone if there is no body or it is not wanted. `date` gives
+    /// the date of the second, and `more` has further lines for the head.
     ///
     /// The date in the buffer cannot be changed while other responses send the buffer. Then the
     /// head is copied and the body is a part of the buffer, so slow clients never need a second
@@ -327,7 +332,7 @@ impl Finished {
     pub fn send(
         &self,
         second: i64,
-        date: &[u8; date::DATE_LEN],
+        date: impl Fn() -> [u8; date::DATE_LEN],
         with_body: bool,
         more: Option<&FieldSection<'_>>,
         mut push: impl FnMut(Piece),
@@ -336,7 +341,7 @@ impl Finished {
         let is_current = self.second.get() == second || {
             let own = bytes.get_mut();
             own.is_some_and(|own| {
-                self.stamp(own, second, date);
+                self.stamp(own, second, &date());
                 self.second.set(second);
                 true
             })
@@ -346,7 +351,7 @@ impl Finished {
             let mut head = Vec::with_capacity(self.head_len + room);
             head.extend_from_slice(&bytes[..self.head_len]);
             if !is_current {
-                self.stamp(&mut head, second, date);
+                self.stamp(&mut head, second, &date());
             }
             if let Some(more) = more {
                 write::add_lines(more, &mut head);
@@ -505,7 +510,7 @@ mod tests {
         for second in 1..100 {
             let date = date::format(second);
             let first = held.len();
-            variant.finished.send(second, &date, true, None, |piece| held.push(piece));
+            variant.finished.send(second, || date, true, None, |piece| held.push(piece));
             let sent: Vec<u8> =
                 held[first..].iter().flat_map(|piece| piece.bytes()).copied().collect();
             assert!(sent.ends_with(&body), "the whole body");
@@ -514,7 +519,7 @@ mod tests {
         }
         assert_eq!(account.charged(), one, "nothing was copied but heads");
         held.clear();
-        variant.finished.send(100, &date::format(100), true, None, |piece| held.push(piece));
+        variant.finished.send(100, || date::format(100), true, None, |piece| held.push(piece));
         assert_eq!(held.len(), 1, "no response holds the buffer: its date is changed in place");
     }
 
@@ -535,10 +540,16 @@ mod tests {
         ] {
             let date = date::format(second);
             let mut sent = Vec::new();
-            finished.send(second, &date, with_body, more, |piece| {
-                sent.extend_from_slice(piece.bytes());
-                held.push(piece);
-            });
+            finished.send(
+                second,
+                || date,
+                with_body,
+                more,
+                |piece| {
+                    sent.extend_from_slice(piece.bytes());
+                    held.push(piece);
+                },
+            );
             let text = String::from_utf8(sent).expect("a text");
             let (head, body) = text.split_once("\r\n\r\n").expect("a head");
             assert!(head.contains(str::from_utf8(&date).expect("a text")), "{second}: {head}");
@@ -549,8 +560,8 @@ mod tests {
             }
         }
         held.clear();
-        finished.send(9, &date::format(9), true, Some(&more), |piece| held.push(piece));
-        finished.send(9, &date::format(9), true, None, |piece| held.push(piece));
+        finished.send(9, || date::format(9), true, Some(&more), |piece| held.push(piece));
+        finished.send(9, || date::format(9), true, None, |piece| held.push(piece));
         assert_eq!(held.len(), 3, "a copy of the head, a body, and both in the buffer");
         let whole = held[2].bytes();
         assert!(!whole.windows(6).any(|word| word == b"X-More"), "the buffer has stayed the same");

@@ -18,7 +18,7 @@
 //! | [`with_few_descriptors`], [`assert_accepts_after_crowd`], [`assert_unavailable_in_crowd`] | a server that has no free descriptor for a while |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`ip()`], [`within`] | network namespaces, and code that runs in one |
-//! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
+//! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`forbid_landlock`], [`kill_at`] | a child process without io_uring or Landlock, or killed for some system calls |
 //! | [`Random`], [`Seed`] | numbers that a seed determines |
 //! | [`tether()`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
@@ -60,7 +60,7 @@ pub use random::{Random, Seed};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;
-pub use seccomp::{forbid_io_uring, forbid_use_of_io_uring, kill_at};
+pub use seccomp::{forbid_io_uring, forbid_landlock, forbid_use_of_io_uring, kill_at};
 pub use server::Server;
 pub use skip::{Skip, announce_skip};
 pub use tether::tether;

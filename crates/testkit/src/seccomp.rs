@@ -1,4 +1,5 @@
-//! Child processes with fewer system calls: without io_uring, as in most containers, or killed for some calls.
+//! Child processes with fewer system calls: without io_uring, as in most containers, without Landlock, or killed for some
+//! calls.
 
 use core::iter;
 use std::env::consts::ARCH;
@@ -6,6 +7,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 /// Makes io_uring_setup, io_uring_enter and io_uring_register fail with `EPERM` in the process that
@@ -16,7 +18,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 /// # Panics
 /// If the filter cannot be written for this architecture.
 pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
-    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
+    let eperm = Errno::PERM.raw_os_error().unsigned_abs();
     restrict(command, &IO_URING_SYSCALLS, SeccompAction::Errno(eperm))
 }
 
@@ -25,8 +27,20 @@ pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
 /// # Panics
 /// If the filter cannot be written for this architecture.
 pub fn forbid_use_of_io_uring(command: &mut Command) -> &mut Command {
-    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
+    let eperm = Errno::PERM.raw_os_error().unsigned_abs();
     restrict(command, &IO_URING_SYSCALLS[1..2], SeccompAction::Errno(eperm))
+}
+
+/// Makes the system calls of Landlock fail with this error: `ENOSYS`, as in an old kernel, or `EPERM`, as in a container
+/// that forbids them.
+///
+/// The process also gets `no_new_privs`, as above.
+///
+/// # Panics
+/// If the filter cannot be written for this architecture.
+pub fn forbid_landlock(command: &mut Command, error: Errno) -> &mut Command {
+    let error = error.raw_os_error().unsigned_abs();
+    restrict(command, &LANDLOCK_SYSCALLS, SeccompAction::Errno(error))
 }
 
 /// Makes these system calls kill the process that `command` will start, and its children. The filter of a
@@ -70,6 +84,8 @@ fn filter(syscalls: &[i64], action: SeccompAction) -> BpfProgram {
 /// io_uring_setup, io_uring_enter, io_uring_register. System calls added since Linux 5.1 have the same number
 /// on every architecture except alpha.
 const IO_URING_SYSCALLS: [i64; 3] = [425, 426, 427];
+/// landlock_create_ruleset, landlock_add_rule, landlock_restrict_self.
+const LANDLOCK_SYSCALLS: [i64; 3] = [444, 445, 446];
 
 #[cfg(test)]
 mod tests {

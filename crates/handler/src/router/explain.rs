@@ -859,7 +859,7 @@ fn say_response(
     let hsts = hsts.filter(|_| !fields::has_hsts(&made.head)).cloned();
     let connection = if is_last { ConnectionOption::Close } else { ConnectionOption::Unsaid };
     let mut bytes = Vec::new();
-    response_head(&made.head, &shell.cx.date, Wire { connection, chunked }, &mut bytes);
+    response_head(&made.head, &shell.cx.date(), Wire { connection, chunked }, &mut bytes);
     for line in String::from_utf8_lossy(&bytes).lines().skip(1).filter(|line| !line.is_empty()) {
         out.say("", line);
     }

@@ -144,6 +144,7 @@ const WORDS: &[(&str, Word)] = &[
     ("status", Word::Command(Command::Status)),
     ("stop", Word::Command(Command::Stop)),
     ("validate", Word::Command(Command::Check)),
+    ("version", Word::Command(Command::Version)),
 ];
 
 fn word(text: &str) -> Option<Word> {
@@ -161,6 +162,9 @@ pub(super) trait Facts {
     /// Returns true if samum has a command with this name.
     fn is_command(&self, name: &str) -> bool;
 
+    /// Returns the command that a misspelled command is similar to, if there is one.
+    fn similar_command(&self, name: &str) -> Option<String>;
+
     /// Returns true if there is a directory with this path.
     fn is_directory(&self, path: &str) -> bool;
 }
@@ -171,11 +175,28 @@ pub(super) fn answer(arguments: &[String], facts: &impl Facts) -> Option<String>
     if let Some(("check", rest)) = arguments.split_first().map(|(first, rest)| (&**first, rest)) {
         return answer_of_check(rest);
     }
+    if let [first, name] = arguments
+        && first == "help"
+    {
+        let near = command_near(name, facts).filter(|_| !facts.is_command(name))?;
+        return Some(format!("there is no `{name}`: `samum help {near}`"));
+    }
     let mut found = Found::default();
     let mut rest = arguments.iter().map(String::as_str).peekable();
-    let has_command = rest.next_if(|first| *first == "serve").is_some();
+    let mut has_command = rest.next_if(|first| *first == "serve").is_some();
     if !has_command && rest.peek().is_some_and(|first| facts.is_command(first)) {
         return None;
+    }
+    if let (false, Some(first)) = (has_command, rest.peek().copied())
+        && let Some(near) = command_near(first, facts)
+    {
+        rest.next();
+        if near != "serve" {
+            let all: Vec<_> = [&*near].into_iter().chain(rest).map(quoted).collect();
+            return Some(format!("there is no `{first}`: `samum {}`", all.join(" ")));
+        }
+        found.foreign.push(first.to_owned());
+        has_command = true;
     }
     let mut is_behind_dashes = false;
     while let Some(argument) = rest.next() {
@@ -246,6 +267,14 @@ fn answer_of_check(arguments: &[String]) -> Option<String> {
         }
     }
     found.into_answer(true)
+}
+
+/// The command that the first argument is a misspelling of, if it is one. A directory of this name would be meant.
+fn command_near(first: &str, facts: &impl Facts) -> Option<String> {
+    let may_be = first.chars().all(|char| char.is_ascii_alphabetic())
+        && word(first).is_none()
+        && !facts.is_directory(first);
+    if may_be { facts.similar_command(first) } else { None }
 }
 
 /// The word of another server that a misspelled flag is similar to, if there is one.
@@ -499,6 +528,10 @@ mod tests {
             ["serve", "check", "reload"].contains(&name)
         }
 
+        fn similar_command(&self, name: &str) -> Option<String> {
+            suggest::nearest(name, ["serve", "check", "reload"]).map(str::to_owned)
+        }
+
         fn is_directory(&self, path: &str) -> bool {
             [".", "/srv", "public", "2024"].contains(&path)
         }
@@ -572,6 +605,15 @@ mod tests {
             ("-s", "`-s`", "samum serve DIR --fallback /index.html"),
             ("-s public", "`-s`", "samum serve public --fallback /index.html"),
             ("-v", "`-v`", "samum --version"),
+            ("version", "`version`", "samum --version"),
+            // Misspelled commands.
+            ("sreve", "`sreve`", "samum serve DIR"),
+            ("serv /x", "`serv`", "samum serve /x"),
+            ("Serve /srv --listing", "`Serve`", "samum serve /srv --listing"),
+            ("serv . --port 80", "`serv` and no `--port`", "samum serve . --listen 127.0.0.1:80"),
+            ("chek /etc/a.toml", "`chek`", "samum check /etc/a.toml"),
+            ("relaod --control s", "`relaod`", "samum reload --control s"),
+            ("help serv", "`serv`", "samum help serve"),
             // darkhttpd
             (
                 "/srv --port 80 --addr 0.0.0.0 --daemon --maxconn 9",
@@ -635,7 +677,11 @@ mod tests {
     fn words_that_no_table_has_are_left_to_the_parser() {
         for line in [
             "",
-            "sreve",
+            "nothing",
+            "help",
+            "help nothing",
+            "help serve",
+            "help serve x",
             "serve a b",
             "serve --what 3",
             "check",

@@ -169,6 +169,11 @@ impl SocketFile {
         self.is_ours = true;
     }
 
+    /// Returns true if this process removes the name at the end.
+    pub(super) const fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
     /// Leaves the name to another process.
     pub(crate) fn give_away(mut self) {
         self.is_ours = false;

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use rustix::fs::SealFlags;
@@ -238,7 +239,8 @@ impl Inheritance {
     }
 
     /// Says that this process serves. Once the process before is replaced, `take_over` is called, and `elders` has the
-    /// connection to the process before. If that process is never replaced, this process stops.
+    /// connection to the process before. If that process is never replaced, this process stops. The receiver that is
+    /// returned is disconnected when one of the two has been done.
     ///
     /// # Errors
     ///
@@ -248,7 +250,7 @@ impl Inheritance {
         line: &Result<OwnedFd, String>,
         elders: Arc<Elders>,
         take_over: impl FnOnce() + Send + 'static,
-    ) -> Result<(), String> {
+    ) -> Result<Receiver<()>, String> {
         let Self { channel, taken, elders: earlier, .. } = self;
         if let Ok(line) = line {
             // The call fails if the starter has gone. A starter that has gone does not kill this process.
@@ -257,24 +259,32 @@ impl Inheritance {
         let successor = Successor { pid: process::id(), listeners: taken };
         packet::send(&channel, &ready(&successor), &[])
             .map_err(|error| format!("the process before has given the upgrade up: {error}"))?;
-        let wait = move || match packet::receive(&channel, RELEASE_MAX) {
-            Ok(Some(packet)) if packet.bytes == RELEASED => {
-                exit::share_listeners(false);
-                elders.add(earlier);
-                elders.add([channel]);
-                take_over();
-            }
-            _ => {
-                say("the process before goes on serving: this one ends");
-                // This process handles the signal like a signal of an operator, and ends its connections. After a signal of
-                // an operator it would be the second one, which cuts connections off.
-                if !exit::is_stopping() {
-                    let _ = kill_process(getpid(), Signal::TERM);
+        let (undecided, decision) = mpsc::channel();
+        let wait = move || {
+            match packet::receive(&channel, RELEASE_MAX) {
+                Ok(Some(packet)) if packet.bytes == RELEASED => {
+                    exit::share_listeners(false);
+                    elders.add(earlier);
+                    elders.add([channel]);
+                    // A stop that came before this has reached no earlier process.
+                    if exit::is_stopping() {
+                        elders.stop();
+                    }
+                    take_over();
+                }
+                _ => {
+                    say("the process before goes on serving: this one ends");
+                    // This process handles the signal like a signal of an operator, and ends its connections. After a
+                    // signal of an operator it would be the second one, which cuts connections off.
+                    if !exit::is_stopping() {
+                        let _ = kill_process(getpid(), Signal::TERM);
+                    }
                 }
             }
+            drop(undecided);
         };
         let spawned = thread::Builder::new().name("predecessor".to_owned()).spawn(wait);
-        spawned.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+        spawned.map(|_| decision).map_err(|error| format!("cannot start a thread: {error}"))
     }
 }
 

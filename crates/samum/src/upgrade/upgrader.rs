@@ -257,6 +257,10 @@ impl Run<'_> {
         let names = activation::names().iter();
         handover.names = names.map(|(name, address)| (name.clone(), place(address))).collect();
         handover.elders = u32::try_from(elders.len()).map_err(|_| "too many processes")?;
+        // A stop that has begun meanwhile has removed the names. The new process would make others, which nobody removes.
+        if parts.socket_files.is_closed() {
+            return Err("the server is shutting down".to_owned());
+        }
         borrowed.extend(elders.iter().map(|elder| elder.as_fd()));
         // From here on the end of this process must not shut down the sockets that the new process uses.
         exit::share_listeners(true);

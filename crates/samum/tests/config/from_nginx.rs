@@ -67,6 +67,7 @@ fn essence(response: &Response) -> (u16, Vec<(&'static str, Option<String>)>, St
 
 /// A site of both.
 struct Both {
+    title: String,
     nginx: Nginx,
     samum: Server,
     tree: Tree,
@@ -100,7 +101,7 @@ impl Both {
         let is_clean = said.lines().all(|line| line.contains("expires") || !line.contains("error"));
         assert!(checked.status.success() && is_clean, "{title}: {said}");
         let samum = serve_config(&tree, &config);
-        Some(Self { nginx, samum, tree })
+        Some(Self { title: title.to_owned(), nginx, samum, tree })
     }
 
     fn compare(&self, heads: &[&str]) {
@@ -108,6 +109,9 @@ impl Both {
             let head = format!("{head}\nHost: example.org");
             let (theirs, ours) = (self.nginx.ask(&head), ask(&self.samum, &head));
             assert_eq!(essence(&ours), essence(&theirs), "{head}");
+            let request = head.replace("\nHost: example.org", "").replace('\n', ", ");
+            // A transcript has these lines (packaging/transcripts).
+            eprintln!("nginx and samum: {}: {request}: {}", self.title, ours.status);
         }
         assert!(self.tree.path().exists());
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::process::Command;
 
-use testkit::{Signal, or_skip};
+use rustix::io::Errno;
+use testkit::{Signal, forbid_landlock, or_skip};
 
 use super::{NOBODY, Place, WWW, page, statuses};
 use crate::common::{SAMUM, SOON, as_nobody, on_both_drivers, text, wait_until};
@@ -225,6 +226,25 @@ fn what_a_confined_server_must_find_at_its_start_is_warned_of() {
             line.contains(text(&place.path(name))) && line.contains("must find it when it starts")
         };
         assert!(server.stderr().iter().any(is_it), "{name}: {:?}", server.stderr());
+    }
+}
+
+#[test]
+fn without_landlock_a_server_says_what_is_missing_and_does_not_start_if_it_is_required() {
+    for error in [Errno::NOSYS, Errno::PERM] {
+        let place = or_skip!(Place::new());
+        place.write("auto", "user = 'nobody'\nconfine = 'required'", WWW);
+        let said = refusal(forbid_landlock(&mut place.command(), error));
+        let why =
+            "cannot be confined as `confine = \"required\"` demands: this kernel has no Landlock";
+        assert!(said.contains(why), "{error}: {said}");
+
+        place.write("auto", USER, WWW);
+        let mut command = place.command();
+        let server = testkit::Server::spawn(forbid_landlock(&mut command, error)).expect("a start");
+        let why = "the server is not wholly confined: this kernel has no Landlock";
+        assert!(server.wait_for_stderr(why, SOON).is_some(), "{error}: {:?}", server.stderr());
+        assert_eq!(page(&server, "/a", 200), "a file");
     }
 }
 

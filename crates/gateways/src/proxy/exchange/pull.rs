@@ -335,7 +335,7 @@ impl Exchange {
             let (taken, heard) = self.wire.handle_input(
                 bytes,
                 &tools.shell.cx.tuning.response_limits,
-                tools.shell.cx.dated(),
+                (tools.shell.cx.unix, &tools.shell.cx.date()),
             );
             self.reception.share.spend(taken as u64);
             match heard {

@@ -139,7 +139,7 @@ impl Exchange {
             let (taken, heard) = self.wire.handle_input(
                 &bytes[at..],
                 &tools.shell.cx.tuning.response_limits,
-                tools.shell.cx.dated(),
+                (tools.shell.cx.unix, &tools.shell.cx.date()),
             );
             at += taken;
             match heard {

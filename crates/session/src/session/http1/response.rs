@@ -40,7 +40,7 @@ impl Work {
             let body_at = self.stream.promised() + head_len as u64;
             let stream = &mut self.stream;
             let with_body = !is_head && finished.has_body_for(stream.takes());
-            finished.send(cx.unix, &cx.date, with_body, hsts, |piece| stream.push(piece));
+            finished.send(cx.unix, || cx.date(), with_body, hsts, |piece| stream.push(piece));
             if is_head || with_body {
                 self.end_response(record, body_at);
             } else {
@@ -75,7 +75,7 @@ impl Work {
             chunked: framing == BodyFraming::Chunked,
         };
         let mut bytes = Vec::new();
-        write::response_head(fields, &cx.date, wire, &mut bytes);
+        write::response_head(fields, &cx.date(), wire, &mut bytes);
         if let Some(hsts) = hsts {
             write::add_lines(hsts, &mut bytes);
         }

@@ -72,7 +72,7 @@ impl Http2 {
         }
         let rate = response.terms.rate;
         if let Some(whole) = response.whole_file()
-            && let Some(block) = whole.block(cx.unix, &cx.date)
+            && let Some(block) = whole.block(cx.unix, || cx.date())
         {
             let finished = &whole.variant().finished;
             let record = times.begin_record(cx, head, Status::Ok, &response.terms);
@@ -115,7 +115,7 @@ impl Http2 {
             hsts.fields().for_each(|(name, value)| fields.extra.push_checked(name, value));
         }
         let is_last = is_head || body.is_empty();
-        self.connection.respond(id, fields, &cx.date, is_last, &mut work.out);
+        self.connection.respond(id, fields, &cx.date(), is_last, &mut work.out);
         if is_last {
             return self.end_response(work, cx, id, record);
         }
