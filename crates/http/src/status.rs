@@ -30,17 +30,17 @@ macro_rules! statuses {
                 match self { $(Self::$name => $code,)* Self::Other(OtherCode(code)) => code }
             }
 
-            /// The reason phrase, empty for a status without a name. Clients ignore it (RFC 9112
-            /// §4); it is for the readers of traces.
+            /// The reason phrase, empty for a code that is not registered. Clients should ignore it (RFC 9112 §4);
+            /// it is for the readers of traces.
             pub const fn phrase(self) -> &'static str {
-                match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
+                match self { $(Self::$name => $phrase,)* Self::Other(other) => other.phrase() }
             }
 
             /// The code and the phrase: `404 Not Found`.
             pub fn text(self) -> Cow<'static, str> {
                 Cow::Borrowed(match self {
                     $(Self::$name => concat!(stringify!($code), " ", $phrase),)*
-                    Self::Other(OtherCode(code)) => return Cow::Owned(code.to_string()),
+                    Self::Other(other) => return other.text(),
                 })
             }
 
@@ -99,6 +99,49 @@ statuses! {
 /// that equal codes are equal statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OtherCode(u16);
+
+impl OtherCode {
+    /// The phrase of a registered code (RFC 9110 §15, RFC 2518 §10.1, RFC 4918 §11, RFC 5842 §7, RFC 6585, RFC 7725,
+    /// RFC 8297, RFC 8470); empty for any other.
+    const fn phrase(self) -> &'static str {
+        match self.0 {
+            102 => "Processing",
+            103 => "Early Hints",
+            201 => "Created",
+            202 => "Accepted",
+            203 => "Non-Authoritative Information",
+            205 => "Reset Content",
+            207 => "Multi-Status",
+            208 => "Already Reported",
+            226 => "IM Used",
+            300 => "Multiple Choices",
+            402 => "Payment Required",
+            407 => "Proxy Authentication Required",
+            409 => "Conflict",
+            415 => "Unsupported Media Type",
+            422 => "Unprocessable Content",
+            423 => "Locked",
+            424 => "Failed Dependency",
+            425 => "Too Early",
+            426 => "Upgrade Required",
+            428 => "Precondition Required",
+            451 => "Unavailable For Legal Reasons",
+            506 => "Variant Also Negotiates",
+            508 => "Loop Detected",
+            511 => "Network Authentication Required",
+            _ => "",
+        }
+    }
+
+    /// The code and the phrase, if there is one.
+    fn text(self) -> Cow<'static, str> {
+        let code = self.0.to_string();
+        Cow::Owned(match self.phrase() {
+            "" => code,
+            phrase => code + " " + phrase,
+        })
+    }
+}
 
 impl Status {
     /// Returns whether a response with this status is interim, so that another response follows it (RFC 9110
@@ -169,7 +212,10 @@ mod tests {
     #[test]
     fn a_valid_code_without_a_name_is_a_status() {
         let status = Status::from_code(299).expect("valid");
-        assert_eq!((status.code(), status.phrase()), (299, ""));
+        assert_eq!((status.code(), status.phrase(), &*status.text()), (299, "", "299"));
+        // Servers send registered codes, too, which the server itself never sends.
+        let status = Status::from_code(201).expect("valid");
+        assert_eq!((status.phrase(), &*status.text()), ("Created", "201 Created"));
         for code in 0..2000 {
             let status = Status::from_code(code);
             assert_eq!(status.map(Status::code), (100..1000).contains(&code).then_some(code));

@@ -23,6 +23,10 @@ struct Inner {
     closing: Rc<Closing>,
     /// True if the io_uring driver receives from it once per turn, and not for as long as it can.
     greedy: Cell<bool>,
+    /// True while its peer is expected to send much.
+    expects_much: Cell<bool>,
+    /// True if the receive that the io_uring driver has begun takes a wide buffer.
+    takes_wide: Cell<bool>,
     /// True if it was connected to a server, and receives responses.
     is_connected: Cell<bool>,
     /// True once the io_uring driver has seen that the peer has ended its side.
@@ -116,6 +120,8 @@ impl Fd {
             handle: Some(handle),
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
+            expects_much: Cell::new(false),
+            takes_wide: Cell::new(false),
             is_connected: Cell::new(false),
             ended: Cell::new(false),
             was_read: Cell::new(false),
@@ -159,6 +165,26 @@ impl Fd {
 
     pub(crate) fn is_greedy(&self) -> bool {
         self.0.greedy.get()
+    }
+
+    /// Receives into wide buffers from now on, or no longer. For an accepted socket whose peer sends a long body: with
+    /// the small buffers for requests, each 2 KiB would be an event. By default a socket expects little.
+    pub fn expect_much(&self, much: bool) {
+        self.0.expects_much.set(much);
+    }
+
+    /// Returns whether the next receive is into a wide buffer.
+    pub(crate) fn wants_wide(&self) -> bool {
+        self.is_connected() || self.0.expects_much.get()
+    }
+
+    /// Notes the kind of buffer that the receive which begins now takes.
+    pub(crate) fn set_takes_wide(&self, wide: bool) {
+        self.0.takes_wide.set(wide);
+    }
+
+    pub(crate) fn takes_wide(&self) -> bool {
+        self.0.takes_wide.get()
     }
 
     /// Marks a socket that is connected to a server.

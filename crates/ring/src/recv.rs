@@ -1,5 +1,6 @@
 //! The memory that sockets receive into. The ring owns these buffers, so an idle connection needs none. Accepted
-//! sockets receive requests into small buffers. Connected sockets receive responses into wide ones.
+//! sockets receive requests into small buffers. Connected sockets receive responses into wide ones, and accepted sockets
+//! receive long bodies into them.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -11,6 +12,8 @@ use std::rc::Rc;
 
 use io_uring::types::BufRingEntry;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::fd::Fd;
 
 /// The buffers of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +36,8 @@ const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_tw
 /// The kernel reports a length in 16 bits.
 const _: () = assert!(SMALL.size <= WIDE.size && WIDE.size <= u16::MAX as usize);
 
-/// The maximum of [`RecvPool::round`]. The bytes of another client wait behind at most as many buffers.
-const ROUND_MAX: usize = 64;
+/// The bytes of a [`Round`]: 64 small buffers, or 7 wide ones. The bytes of another client wait behind these at most.
+const ROUND_BYTES_MAX: usize = 64 * SMALL.size;
 
 /// The buffers, and whether the kernel or this process hands them out.
 pub(crate) struct RecvPool {
@@ -55,11 +58,39 @@ enum Source {
     Kernel { tail: Cell<u16> },
 }
 
+/// The bytes that accepted sockets may receive in one turn which had to wait for buffers, or have more bytes than one
+/// buffer holds. While the caller has not looked at all received bytes, one socket may receive. Otherwise clients that
+/// send without end would fill all buffers again and again, and the bytes of other clients would wait behind these for
+/// seconds.
+#[derive(Debug)]
+pub(crate) struct Round {
+    bytes_left: usize,
+}
+
 /// Received bytes, in a buffer that goes back to the ring when dropped: copy what must stay.
 pub struct RecvBuf {
     pool: Rc<RecvPool>,
     id: u16,
     len: u16,
+}
+
+impl Round {
+    /// A round with the buffers of these pools.
+    pub(crate) fn new(small: &RecvPool, wide: &RecvPool) -> Self {
+        let bytes_left = match small.is_all_free() && wide.is_all_free() {
+            true => ROUND_BYTES_MAX,
+            false => usize::from(small.has_free()),
+        };
+        Self { bytes_left }
+    }
+
+    /// Returns whether a socket may receive, too, and counts its buffer. The last buffer may be larger than what is left.
+    pub(crate) fn admits(&mut self, fd: &Fd) -> bool {
+        let shape = if fd.wants_wide() { WIDE } else { SMALL };
+        let admits = self.bytes_left > 0;
+        self.bytes_left = self.bytes_left.saturating_sub(shape.size);
+        admits
+    }
 }
 
 impl Shape {
@@ -173,13 +204,6 @@ impl RecvPool {
     /// Returns whether no caller has a buffer that was received into.
     pub(crate) fn is_all_free(&self) -> bool {
         self.lent.get() == 0
-    }
-
-    /// The number of accepted sockets that had to wait for buffers, or have more bytes than one buffer holds, and that may
-    /// receive now. While the caller has not looked at all received bytes, it is one. Otherwise clients that send without
-    /// end would fill all buffers again and again, and the bytes of other clients would wait behind these for seconds.
-    pub(crate) fn round(&self) -> usize {
-        if self.is_all_free() { ROUND_MAX } else { usize::from(self.has_free()) }
     }
 
     /// Makes a buffer available that nothing refers to.

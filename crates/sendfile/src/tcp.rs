@@ -297,6 +297,10 @@ impl Transport for KernelTcp {
         }
     }
 
+    fn expect_much(&mut self, much: bool) {
+        self.socket.expect_much(much);
+    }
+
     fn bound_unsent(&mut self, ring: &Ring, is_bound: bool) {
         if self.is_bound != is_bound {
             self.is_bound = is_bound;

@@ -180,6 +180,10 @@ pub trait Transport {
     /// [`handle_receive_stopped`](Self::handle_receive_stopped), and this again if bytes are wanted by then.
     fn set_receiving(&mut self, ring: &mut Ring, on: bool);
 
+    /// Expects a long body from the peer from now on, or no longer: larger pieces of it are received at a time. By default
+    /// nothing changes: a transport that hands out its own buffers receives what has come.
+    fn expect_much(&mut self, _much: bool) {}
+
     /// Notes that the receive has ended as requested.
     fn handle_receive_stopped(&mut self);
 

@@ -113,6 +113,10 @@ impl<T: Transport> Transport for Secured<T> {
         either!(self, it => it.set_receiving(ring, on));
     }
 
+    fn expect_much(&mut self, much: bool) {
+        either!(self, it => it.expect_much(much));
+    }
+
     fn handle_receive_stopped(&mut self) {
         either!(self, it => it.handle_receive_stopped());
     }

@@ -423,6 +423,10 @@ impl<T: Transport> Transport for Tls<T> {
         self.below.set_receiving(ring, on);
     }
 
+    fn expect_much(&mut self, much: bool) {
+        self.below.expect_much(much);
+    }
+
     fn handle_receive_stopped(&mut self) {
         self.below.handle_receive_stopped();
     }

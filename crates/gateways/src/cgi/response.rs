@@ -1,14 +1,15 @@
 //! The header of a program's output: a parser that accepts the output in any pieces.
 //!
 //! Reading list: RFC 3875 §6. The header ends with an empty line, and its lines end in LF or CR LF. It has
-//! one of four meanings:
+//! one of five meanings:
 //!
 //! | `Location` | `Status` | `Content-Type` | meaning |
 //! |---|---|---|---|
 //! | – | any or none (200) | any or none | a document |
 //! | a path, without a fragment | none, or 200 | – | a local redirect: the server answers as if it had been asked for that path |
-//! | anything else | any or none (302) | – | a redirect of the client, without a document |
-//! | anything else | any or none (302) | yes | a redirect of the client, with a document |
+//! | anything else | 3xx, or none (302) | – | a redirect of the client, without a document |
+//! | anything else | 3xx, or none (302) | yes | a redirect of the client, with a document |
+//! | any | any other | any or none | a document: `Location` names something that was made (RFC 9110 §10.2.2) |
 //!
 //! A local redirect has no other fields (§6.2.2), and those of most scripts would say nothing about the new response. But
 //! a header that sets a cookie is a redirect of the client, as with nginx, because the client must get the cookie.
@@ -132,7 +133,8 @@ pub(crate) struct Fault {
 impl Document {
     /// Returns true if the output after the header is content. A redirect has content only if it has a type.
     pub(crate) fn has_content(&self) -> bool {
-        (self.content_type.is_some() || self.location.is_none()) && !self.status.is_bodiless()
+        let is_redirect = self.location.is_some() && matches!(self.status.code(), 300..400);
+        (self.content_type.is_some() || !is_redirect) && !self.status.is_bodiless()
     }
 }
 

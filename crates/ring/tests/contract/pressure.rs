@@ -68,6 +68,8 @@ mod receive_buffers {
     on_real_drivers!(
         a_few_that_send_without_a_pause_leave_buffers_to_others,
         a_caller_without_time_hears_of_a_new_byte_soon,
+        long_bodies_come_in_large_pieces_and_leave_others_their_turn,
+        a_socket_that_expects_little_again_receives_small_pieces,
     );
 }
 
@@ -148,6 +150,71 @@ fn a_caller_without_time_hears_of_a_new_byte_soon(s: &mut Stage) {
         victim.send(b"x");
         let turns = (1..).find(|_| turn(s)).expect("it comes");
         assert!(turns <= 40, "the byte has come after {turns} turns");
+    }
+}
+
+/// Twenty connections send long bodies. A turn brings few of their large pieces, and the byte of another sender waits for
+/// few turns.
+fn long_bodies_come_in_large_pieces_and_leave_others_their_turn(s: &mut Stage) {
+    const BYTES: usize = 100 * 1024;
+    let (mut peers, mut receives) = (Vec::new(), Vec::new());
+    for _ in 0..20 {
+        let (socket, mut peer) = s.pair();
+        peer.send(&pattern(BYTES));
+        socket.expect_much(true);
+        receives.push(s.ring.submit(Op::Recv(socket), 0));
+        peers.push(peer);
+    }
+    let (socket, mut victim) = s.pair();
+    let victims = s.ring.submit(Op::Recv(socket), 0);
+    let mut streams = vec![Vec::new(); receives.len()];
+    // With io_uring, a socket shows first that it has much.
+    let (mut turn, mut sent, mut waited, mut pieces) = (0, false, 0, 0);
+    while streams.iter().any(|stream| stream.len() < BYTES) {
+        turn += 1;
+        if turn > 4 && !sent {
+            victim.send(b"x");
+            (sent, waited) = (true, 0);
+        }
+        waited += 1;
+        let mut bytes = 0;
+        for completion in s.some() {
+            let Ok(Event::Received(buf)) = completion.result else { panic!("{completion:?}") };
+            if completion.key == victims {
+                assert!(waited <= 2, "{waited} turns");
+                sent = false;
+                continue;
+            }
+            let at = receives.iter().position(|key| *key == completion.key).unwrap();
+            streams[at].extend_from_slice(&buf);
+            bytes += buf.len();
+            pieces += usize::from(turn > 4);
+        }
+        assert!(turn <= 4 || bytes <= 300 * 1024, "{bytes} bytes in turn {turn}");
+    }
+    for stream in streams {
+        assert!(stream == pattern(BYTES));
+    }
+    assert!(pieces <= 20 * BYTES / (15 * 1024), "{pieces} pieces");
+}
+
+fn a_socket_that_expects_little_again_receives_small_pieces(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let recv = s.ring.submit(Op::Recv(socket.clone()), 0);
+    for much in [false, true, false, true, false] {
+        socket.expect_much(much);
+        peer.send(&pattern(120 * 1024));
+        let (mut bytes, mut largest) = (Vec::new(), 0);
+        while bytes.len() < 120 * 1024 {
+            let buf = s.received(recv);
+            // The receive under way may still be of the other kind.
+            if bytes.len() > 60 * 1024 {
+                largest = largest.max(buf.len());
+            }
+            bytes.extend_from_slice(&buf);
+        }
+        assert!(bytes == pattern(120 * 1024));
+        assert_eq!(largest > 2 * 1024, much, "{largest} bytes at a time");
     }
 }
 

@@ -560,6 +560,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         };
         let shell = &mut *tools.shell;
         let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
+        // While bytes wait here, few more are received.
+        let much = work.input.is_empty() && self.session.expects_much(&work.session);
+        self.transport.expect_much(much);
         self.transport.set_receiving(&mut shell.ring, wants_bytes);
         if cfg!(debug_assertions) && !matches!(after, After::Close(_)) {
             self.session.check(Some(&work.session));

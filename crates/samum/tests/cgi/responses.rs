@@ -34,6 +34,7 @@ fn a_program_decides_about_status_fields_and_content() {
             ("Status:+304\\nETag:+\"x\"\\n\\nlost", 304, ""),
             ("Location:+http://a.example/\\n\\nlost", 302, ""),
             ("Status:+301\\nLocation:+/b\\nContent-Type:a/b\\n\\nthere", 301, "there"),
+            ("Status:+201\\nLocation:+/b\\n\\nmade", 201, "made"),
         ] {
             // Each on the same connection, with another request after it.
             let mut client = stage.connect();

@@ -1220,7 +1220,7 @@ fn interim_responses_are_passed_on() {
         server.send(b"HTTP/1.1 100 Continue\r\n\r\n");
         server.send(HINTS);
         let hints = stage.response(&mut client);
-        assert_eq!(hints.head, "HTTP/1.1 103 \r\nLink: </a.css>\r\n\r\n");
+        assert_eq!(hints.head, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n");
         // They come with the response.
         server.send(&[HINTS, OK].concat());
         assert_eq!(stage.response(&mut client).status, 103);

@@ -421,6 +421,11 @@ impl Session for Http1 {
         unread < input_bytes_max(cx) && !may_wait
     }
 
+    #[inline]
+    fn expects_much(&self, work: &Work) -> bool {
+        work.incoming.is_some()
+    }
+
     fn deadline(&self, cx: &Context) -> Option<Time> {
         let tuning = &cx.tuning;
         match self.phase {

@@ -172,6 +172,12 @@ pub trait Session: core::fmt::Debug + Sized {
     /// Returns true if more bytes of the peer are wanted, while `unread` bytes wait to be taken.
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 
+    /// Returns true while the peer may send many bytes for a consumer: of the body of a request, or of a tunnel. By
+    /// default it is false.
+    fn expects_much(&self, _work: &Self::Work) -> bool {
+        false
+    }
+
     /// The time at which the worker calls [`handle_deadline`](Self::handle_deadline). `None` only while the connection
     /// waits for the server's own side, or is an open tunnel, whose handler has deadlines.
     fn deadline(&self, cx: &Context) -> Option<Time>;

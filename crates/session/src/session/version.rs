@@ -224,6 +224,11 @@ impl Session for Http {
     }
 
     #[inline]
+    fn expects_much(&self, work: &Work) -> bool {
+        with_shared_work!(self, work, false => |session, work| session.expects_much(work))
+    }
+
+    #[inline]
     fn deadline(&self, cx: &Context) -> Option<Time> {
         match &self.0 {
             Inner::Http1(session) => session.deadline(cx),

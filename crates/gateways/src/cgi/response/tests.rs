@@ -131,6 +131,7 @@ fn rfc9110_8_3_content_may_have_no_type() {
         ("Status: 204\n\n", false),
         ("Status: 304\nETag: \"a\"\n\n", false),
         ("Location: http://a/\n\n", false),
+        ("Status: 201\nLocation: /b\n\n", true),
     ] {
         let document = document(output);
         assert_eq!(document.content_type, None, "{output:?}");

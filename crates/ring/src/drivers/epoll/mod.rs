@@ -15,9 +15,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Handle, Unused};
-use crate::recv::{self, RecvPool};
+use crate::recv::{self, RecvPool, Round};
 use crate::slab::Key;
 use crate::timers::Time;
 use socket::{Interest, index};
@@ -45,7 +45,7 @@ pub(crate) struct Epoll {
     /// Receives of connected sockets that may bring more, or found no free buffer. They wait until the caller has given
     /// back the buffers: it may want no more, and has looked at none of the buffers if it had no time.
     more: Vec<Key>,
-    /// The same of accepted sockets, which [take turns](RecvPool::round). The socket that has waited for longest is the
+    /// The same of accepted sockets, which [take turns](Round). The socket that has waited for longest is the
     /// first.
     waiting: VecDeque<Key>,
     events: Vec<epoll::Event>,
@@ -131,7 +131,12 @@ impl Epoll {
     ) -> io::Result<()> {
         self.close_unused(common, now);
         if !self.waiting.is_empty() {
-            let count = self.waiting.len().min(self.recv.round());
+            let mut round = Round::new(&self.recv, &self.wide);
+            let admits = |key: &&Key| {
+                let socket = common.table.get(**key).and_then(Slot::socket);
+                socket.is_none_or(|(_, fd)| round.admits(fd))
+            };
+            let count = self.waiting.iter().take_while(admits).count();
             self.again.extend(self.waiting.drain(..count));
         }
         if !self.more.is_empty() && self.wide.is_all_free() {

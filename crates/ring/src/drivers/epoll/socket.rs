@@ -194,7 +194,7 @@ impl Epoll {
 
     fn receive(&mut self, common: &mut Common, key: Key, fd: &Fd) {
         let interest = &mut self.interests[index(fd.raw())];
-        let pool = if fd.is_connected() { &self.wide } else { &self.recv };
+        let pool = if fd.wants_wide() { &self.wide } else { &self.recv };
         let received = pool.receive(|space| {
             let (len, _) = rustix::net::recv(fd.os(), space, RecvFlags::DONTWAIT)?;
             Ok(len)

@@ -16,12 +16,12 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
 use crate::op::{Op, Wait};
-use crate::recv::{self, RecvPool};
+use crate::recv::{self, RecvPool, Round};
 use crate::slab::{Key, Slab};
 use crate::timers::Time;
 
@@ -307,8 +307,13 @@ impl Uring {
 
     /// Arms receives of accepted sockets again, in the order in which they ended.
     fn arm_waiting(&mut self, common: &mut Common) {
-        for _ in 0..self.recv.round() {
-            let Some(key) = self.waiting.pop_front() else { break };
+        let mut round = Round::new(&self.recv, &self.wide);
+        while let Some(&key) = self.waiting.front() {
+            let socket = common.table.get(key).and_then(Slot::socket);
+            if socket.is_some_and(|(_, fd)| !round.admits(fd)) {
+                break;
+            }
+            self.waiting.pop_front();
             self.begin(common, key);
         }
     }

@@ -47,13 +47,18 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
             opcode::Connect::new(target, address.as_ptr().cast(), address.addr_len()).build()
         }
         Wait::Recv if fd.is_greedy() => {
+            fd.set_takes_wide(fd.wants_wide());
             // The kernel names the buffer, and says how long it is.
             opcode::Recv::new(target, core::ptr::null_mut(), 0)
                 .buf_group(group_of(fd))
                 .build()
                 .flags(Flags::BUFFER_SELECT)
         }
-        Wait::Recv => opcode::RecvMulti::new(target, group_of(fd)).build(),
+        Wait::Recv => {
+            // As long as a socket sends little, its bytes fit into small buffers.
+            fd.set_takes_wide(fd.is_connected());
+            opcode::RecvMulti::new(target, group_of(fd)).build()
+        }
         // Operations other than "once" go on at the next event, but not while the peer's side is at its end.
         Wait::Writable if fd.has_ended() => {
             let events = libc::POLLOUT.cast_unsigned().into();
@@ -68,9 +73,9 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
     })
 }
 
-/// The group of the buffers that a socket receives into.
+/// The group of the buffers that the next receive of a socket takes.
 fn group_of(fd: &Fd) -> u16 {
-    if fd.is_connected() { WIDE_GROUP } else { RECV_GROUP }
+    if fd.takes_wide() { WIDE_GROUP } else { RECV_GROUP }
 }
 
 impl Uring {
@@ -122,9 +127,9 @@ impl Uring {
         }
     }
 
-    /// The buffers that a socket receives into.
+    /// The buffers into which a socket has received.
     fn pool_of(&self, fd: &Fd) -> &Rc<RecvPool> {
-        if fd.is_connected() { &self.wide } else { &self.recv }
+        if fd.takes_wide() { &self.wide } else { &self.recv }
     }
 
     /// The kernel says what became of an operation on a socket.
