@@ -1,6 +1,7 @@
 //! The encoder of the fields that one connection sends.
 
 use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::dynamic_table::{DynamicTable, FIELD_OVERHEAD, TABLE_BYTES_MAX};
@@ -9,6 +10,9 @@ use crate::literal::{self, Indexing, LowerCase};
 use crate::static_table;
 use crate::{Block, Decoder, Limits};
 
+/// [`TABLE_BYTES_MAX`], as the peer's sizes are kept.
+const SIZE_MAX: u16 = 4096;
+const _: () = assert!(SIZE_MAX as usize == TABLE_BYTES_MAX);
 /// The fields that are remembered to find out which ones repeat.
 const SEEN: usize = 16;
 
@@ -29,14 +33,30 @@ const REPEATS: u8 = 8;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// The hashes of fields that were sent, and the place of the oldest.
-    seen: [u32; SEEN],
-    oldest: usize,
+    /// `None` until a field was sent that may repeat. Fields of prepared blocks are not among them.
+    seen: Option<Box<Seen>>,
     /// The smallest size that the peer has set since the last block, if it has set one.
-    smallest: Option<usize>,
+    smallest: Option<u16>,
     /// The size that the peer allows now.
-    allowed: usize,
+    allowed: u16,
     last: Prepared,
+}
+
+// Most connections are idle, so an encoder is small.
+const _: () = assert!(size_of::<Encoder>() <= 168);
+
+/// The hashes of fields that were sent, and the place of the oldest.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    hashes: [u32; SEEN],
+    oldest: usize,
+}
+
+impl Seen {
+    fn add(&mut self, hash: u32) {
+        self.hashes[self.oldest] = hash;
+        self.oldest = (self.oldest + 1) % SEEN;
+    }
 }
 
 /// The last prepared block that was sent.
@@ -64,10 +84,9 @@ impl Encoder {
     pub const fn new() -> Self {
         Self {
             table: DynamicTable::new(),
-            seen: [0; SEEN],
-            oldest: 0,
+            seen: None,
             smallest: None,
-            allowed: TABLE_BYTES_MAX,
+            allowed: SIZE_MAX,
             last: Prepared { rest: Vec::new(), short: Vec::new(), changes: 0, repeats: 0 },
         }
     }
@@ -75,7 +94,7 @@ impl Encoder {
     /// Sets the size of the table that the peer allows: SETTINGS_HEADER_TABLE_SIZE. A table is never larger than
     /// [`TABLE_BYTES_MAX`].
     pub fn set_table_size(&mut self, bytes: u32) {
-        let size = usize::try_from(bytes).unwrap_or(usize::MAX).min(TABLE_BYTES_MAX);
+        let size = u16::try_from(bytes).unwrap_or(SIZE_MAX).min(SIZE_MAX);
         self.allowed = size;
         self.smallest = Some(self.smallest.map_or(size, |smallest| smallest.min(size)));
     }
@@ -89,8 +108,8 @@ impl Encoder {
     }
 
     #[cold]
-    fn change_size(&mut self, smallest: usize, out: &mut Vec<u8>) {
-        for size in [smallest, self.allowed] {
+    fn change_size(&mut self, smallest: u16, out: &mut Vec<u8>) {
+        for size in [smallest, self.allowed].map(usize::from) {
             if size != self.table.size_max() {
                 integer::encode(size, 5, 0x20, out);
                 self.table.set_size_max(size);
@@ -159,12 +178,12 @@ impl Encoder {
         if let Some(index) = self.table.find(name, value, hash) {
             return integer::encode(static_table::LEN + index, 7, 0x80, out);
         }
-        if repeats || self.seen.contains(&hash) {
+        let has_seen = self.seen.as_ref().is_some_and(|seen| seen.hashes.contains(&hash));
+        if repeats || has_seen {
             literal::push_field(name, value, Indexing::Added, out);
             self.table.insert(name, value, hash);
         } else {
-            self.seen[self.oldest] = hash;
-            self.oldest = (self.oldest + 1) % SEEN;
+            self.seen.get_or_insert_default().add(hash);
             literal::push_field(name, value, Indexing::Without, out);
         }
     }
@@ -172,13 +191,15 @@ impl Encoder {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.table.shrink();
+        self.seen = None;
         (self.last.rest, self.last.short) = (Vec::new(), Vec::new());
     }
 
     /// The bytes of memory that the encoder has allocated.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.table.memory() + self.last.rest.capacity() + self.last.short.capacity()
+        let seen = self.seen.as_ref().map_or(0, |_| size_of::<Seen>());
+        self.table.memory() + seen + self.last.rest.capacity() + self.last.short.capacity()
     }
 }
 
