@@ -7,11 +7,11 @@
 //! - The response ends with the output, when the output's end has come and the leader has ended, or [`GRACE`] after the
 //!   output's end. It also ends when the leader has ended and a process that it left behind has put out nothing for
 //!   [`GRACE`].
-//! - A program is stopped by SIGTERM. The reasons are: its time is over, its output is too long or has a faulty header,
-//!   its client has gone, or processes that it left behind keep its output open and silent. If a program has ended by
-//!   itself, its processes that have closed the output are left alone. The supervisor kills processes that still run
-//!   after [`PATIENCE`].
-//! - A leader that cannot be stopped, because it has taken on another user's rights, is given up after [`PATIENCE`].
+//! - A program is stopped by SIGTERM, and by SIGKILL if it still runs after [`PATIENCE`]. The reasons are: its time is
+//!   over, its output is too long or has a faulty header, its client has gone, or processes that it left behind keep
+//!   its output open and silent. If a program has ended by itself, its processes that have closed the output are left
+//!   alone.
+//! - A leader that cannot be killed, because it has taken on another user's rights, is given up.
 
 use core::time::Duration;
 
@@ -31,8 +31,6 @@ pub(super) struct Life {
     output: Output,
     leader: Leader,
     stop: Stop,
-    /// True if no signal can reach the leader.
-    is_immortal: bool,
 }
 
 /// The output of a program.
@@ -48,7 +46,7 @@ enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Runs,
-    /// The leader has ended at this time, perhaps by a signal.
+    /// The leader has ended at this time, perhaps by a signal; or it was given up.
     Ended(Time, Option<i32>),
 }
 
@@ -60,6 +58,8 @@ enum Stop {
     Asked(Cause),
     /// SIGTERM was sent at this time.
     Terminated(Cause, Time),
+    /// SIGKILL was sent.
+    Killed(Cause),
 }
 
 /// The reason why a response is cut off, or a program stopped.
@@ -93,7 +93,9 @@ pub(super) enum End {
 pub(super) enum Action {
     /// Send SIGTERM.
     Terminate,
-    /// Wait for the leader, which has ended or was given up. It is the last action.
+    /// Send SIGKILL.
+    Kill,
+    /// Wait for the leader, which has ended. It is the last action.
     Reap,
 }
 
@@ -106,7 +108,6 @@ impl Life {
             output: Output::Open(None),
             leader: Leader::Runs,
             stop: Stop::No,
-            is_immortal: false,
         }
     }
 
@@ -150,14 +151,21 @@ impl Life {
         }
     }
 
-    /// Records that no signal can reach the leader.
-    pub(super) const fn handle_immortal(&mut self) {
-        self.is_immortal = true;
+    /// Gives up waiting for the leader, which cannot be killed.
+    pub(super) const fn handle_immortal(&mut self, now: Time) {
+        if let Leader::Runs = self.leader {
+            self.leader = Leader::Ended(now, None);
+        }
     }
 
     /// Returns true if only processes that hold the output are stopped, because the program has ended by itself.
     pub(super) const fn is_stopped_for_silence(&self) -> bool {
-        matches!(self.stop, Stop::Asked(Cause::Silence) | Stop::Terminated(Cause::Silence, _))
+        matches!(
+            self.stop,
+            Stop::Asked(Cause::Silence)
+                | Stop::Terminated(Cause::Silence, _)
+                | Stop::Killed(Cause::Silence)
+        )
     }
 
     /// Returns whether the program is being stopped.
@@ -170,11 +178,12 @@ impl Life {
         let signal = match (self.stop, self.output, self.leader) {
             (Stop::No, Output::Ended(_), Leader::Ended(_, signal))
             | (Stop::Asked(Cause::Silence), _, Leader::Ended(_, signal))
-            | (Stop::Terminated(Cause::Silence, _), _, Leader::Ended(_, signal)) => signal,
+            | (Stop::Terminated(Cause::Silence, _), _, Leader::Ended(_, signal))
+            | (Stop::Killed(Cause::Silence), _, Leader::Ended(_, signal)) => signal,
             (Stop::No, Output::Ended(at), Leader::Runs) if now >= at + GRACE => None,
             (Stop::No, Output::Open(_), Leader::Ended(_, signal)) if self.is_silent(now) => signal,
             (Stop::No, ..) => return None,
-            (Stop::Asked(cause) | Stop::Terminated(cause, _), ..) => {
+            (Stop::Asked(cause) | Stop::Terminated(cause, _) | Stop::Killed(cause), ..) => {
                 return Some(End::Cut(cause));
             }
         };
@@ -200,11 +209,12 @@ impl Life {
                 self.stop = Stop::Terminated(cause, now);
                 Some(Action::Terminate)
             }
-            // The supervisor kills processes that hold the output.
-            Stop::Terminated(_, at) if now >= at + PATIENCE && (has_ended || self.is_immortal) => {
-                Some(Action::Reap)
+            Stop::Terminated(cause, at) if now >= at + PATIENCE => {
+                self.stop = Stop::Killed(cause);
+                Some(Action::Kill)
             }
-            Stop::No | Stop::Terminated(..) => None,
+            Stop::Killed(_) if has_ended => Some(Action::Reap),
+            Stop::No | Stop::Terminated(..) | Stop::Killed(_) => None,
         }
     }
 
@@ -265,7 +275,8 @@ mod tests {
         assert_eq!(life.poll(after(59)), None);
         // Not for longer than any program.
         assert_eq!(life.poll(after(60)), Some(Action::Terminate));
-        // Somebody else kills it.
+        assert_eq!(life.poll(after(64)), None);
+        assert_eq!(life.poll(after(65)), Some(Action::Kill));
         assert_eq!(life.poll(after(100)), None);
         life.handle_exit(after(101), Some(9));
         assert_eq!(life.poll(after(101)), Some(Action::Reap));
@@ -291,23 +302,25 @@ mod tests {
     }
 
     #[test]
-    fn a_program_may_hold_its_output_for_a_while_after_its_leader() {
+    fn what_does_not_obey_sigterm_is_killed_though_the_leader_has_ended() {
         let mut life = life();
         life.stop(Cause::Gone);
         assert_eq!(life.end(START), Some(End::Cut(Cause::Gone)));
         assert_eq!(life.poll(START), Some(Action::Terminate));
         life.handle_exit(START, Some(15));
-        assert_eq!(life.poll(nearly(5)), None);
+        assert_eq!(life.poll(after(4)), None);
+        assert_eq!(life.poll(after(5)), Some(Action::Kill));
         assert_eq!(life.poll(after(5)), Some(Action::Reap));
     }
 
     #[test]
-    fn a_leader_that_cannot_be_stopped_is_given_up() {
+    fn a_leader_that_cannot_be_killed_is_given_up() {
         let mut life = life();
         assert_eq!(life.poll(after(60)), Some(Action::Terminate));
-        life.handle_immortal();
-        assert_eq!(life.poll(nearly(65)), None);
-        assert_eq!(life.poll(after(65)), Some(Action::Reap));
+        assert_eq!(life.poll(after(65)), Some(Action::Kill));
+        assert_eq!(life.poll(after(66)), None);
+        life.handle_immortal(after(66));
+        assert_eq!(life.poll(after(66)), Some(Action::Reap));
         assert!(!life.is_stopped_for_silence());
     }
 

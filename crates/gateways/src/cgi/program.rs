@@ -190,8 +190,11 @@ impl Program {
             match action {
                 Action::Terminate => {
                     tools.shell.cx.stats.cgi_killed.add(1);
-                    if !running.process.signal(Signal::TERM, scope) {
-                        running.life.handle_immortal();
+                    running.process.signal(Signal::TERM, scope);
+                }
+                Action::Kill => {
+                    if !running.process.signal(Signal::KILL, scope) {
+                        running.life.handle_immortal(now);
                     }
                 }
                 Action::Reap => {

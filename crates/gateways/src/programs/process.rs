@@ -99,10 +99,7 @@ impl Process {
         if getpgid(Some(self.pid)) != Ok(self.pid) {
             sent = kill_process(self.pid, signal);
         }
-        if !supervisor::signal(&self.traces, signal, scope) {
-            // The call fails for the same reasons.
-            let _ = kill_process_group(self.pid, Signal::KILL);
-        }
+        supervisor::signal(&self.traces, signal, scope);
         sent != Err(Errno::PERM)
     }
 

@@ -1,8 +1,7 @@
 //! The list of the processes of all programs, and the signals for them. To find the processes takes many system calls,
 //! so a thread of its own does it.
 //!
-//! Only this module decides that processes get SIGKILL because they have not obeyed SIGTERM: after `PATIENCE`, also if
-//! their program is over by then.
+//! Processes that get SIGTERM get SIGKILL after `PATIENCE`, also if their program is over by then.
 //!
 //! The thread also waits for orphans that the server has adopted, so that they leave no zombies. It leaves the leaders
 //! to their `Process`.
@@ -41,7 +40,7 @@ struct State {
     programs: HashMap<Pid, Arc<Traces>>,
     /// Programs that are being started. Their processes may be children that are not known yet, and no orphans.
     starts: usize,
-    /// At most three for each program that was started: SIGTERM, SIGKILL later, and SIGKILL when its request is dropped.
+    /// At most two for each program that was started.
     orders: VecDeque<Order>,
     /// The order that is being carried out.
     current: Option<Order>,
@@ -109,7 +108,7 @@ impl Start {
         state.programs.insert(traces.leader.0, traces);
         if !state.has_thread {
             let spawned = thread::Builder::new().name("cgi-end".to_owned()).spawn(run);
-            // Without the thread only groups get signals, and SIGKILL at once, until the next program is started.
+            // Without the thread only groups get signals, until the next program is started.
             state.has_thread = spawned.is_ok();
         }
     }
@@ -135,13 +134,10 @@ pub(super) fn reap(leader: Pid) {
     WORK.notify_all();
 }
 
-/// Orders a signal to be sent to the processes of a program. Returns false if no thread carries out the order: then nothing
-/// will kill processes that do not obey.
-pub(super) fn signal(traces: &Arc<Traces>, signal: Signal, scope: Scope) -> bool {
-    let mut state = lock();
-    state.orders.push_back(Order { traces: Arc::clone(traces), signal, scope });
+/// Orders a signal to be sent to the processes of a program.
+pub(super) fn signal(traces: &Arc<Traces>, signal: Signal, scope: Scope) {
+    lock().orders.push_back(Order { traces: Arc::clone(traces), signal, scope });
     WORK.notify_all();
-    state.has_thread
 }
 
 /// Makes the server the parent of processes whose own parents have ended. All children of the server's process are then
