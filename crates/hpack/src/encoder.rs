@@ -191,7 +191,6 @@ impl Encoder {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.table.shrink();
-        self.seen = None;
         (self.last.rest, self.last.short) = (Vec::new(), Vec::new());
     }
 
