@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::acknowledged::Acknowledged;
 use crate::gate::Device;
+use crate::recv::SMALL;
 
 /// A shared descriptor of one ring.
 ///
@@ -25,6 +26,8 @@ struct Inner {
     greedy: Cell<bool>,
     /// True while its peer is expected to send much.
     expects_much: Cell<bool>,
+    /// True if the last receive of the socket would have filled a small buffer.
+    has_filled: Cell<bool>,
     /// True if the receive that the io_uring driver has begun takes a wide buffer.
     takes_wide: Cell<bool>,
     /// True if it was connected to a server, and receives responses.
@@ -121,6 +124,7 @@ impl Fd {
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
             expects_much: Cell::new(false),
+            has_filled: Cell::new(false),
             takes_wide: Cell::new(false),
             is_connected: Cell::new(false),
             ended: Cell::new(false),
@@ -168,14 +172,20 @@ impl Fd {
     }
 
     /// Receives into wide buffers from now on, or no longer. For an accepted socket whose peer sends a long body: with
-    /// the small buffers for requests, each 2 KiB would be an event. By default a socket expects little.
+    /// the small buffers for requests, each 2 KiB would be an event. A peer that sends few bytes at a time fills no small
+    /// buffer, and gets no wide one. By default a socket expects little.
     pub fn expect_much(&self, much: bool) {
         self.0.expects_much.set(much);
     }
 
     /// Returns whether the next receive is into a wide buffer.
     pub(crate) fn wants_wide(&self) -> bool {
-        self.is_connected() || self.0.expects_much.get()
+        self.is_connected() || (self.0.expects_much.get() && self.0.has_filled.get())
+    }
+
+    /// Notes how many bytes the socket has received.
+    pub(crate) fn note_received(&self, len: usize) {
+        self.0.has_filled.set(len >= SMALL.size);
     }
 
     /// Notes the kind of buffer that the receive which begins now takes.

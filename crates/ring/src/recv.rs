@@ -29,8 +29,8 @@ pub(crate) struct Shape {
 
 /// For requests: a browser's head fits.
 pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated: true };
-/// For responses: most of them fit, head and content of 16 KiB. A ring that connects to no server uses one page of
-/// it.
+/// For responses: most of them fit, head and content of 16 KiB. A ring that receives neither responses nor long
+/// bodies uses one page of it.
 pub(crate) const WIDE: Shape = Shape { count: 64, size: 20 * 1024, is_populated: false };
 const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
 /// The kernel reports a length in 16 bits.

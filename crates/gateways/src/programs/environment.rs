@@ -4,7 +4,8 @@
 //! `REQUEST_SCHEME`, `REMOTE_PORT`, `SERVER_ADDR`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx,
 //! the path with the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run. A request over samum's own
 //! TLS has `SSL_PROTOCOL`, `SSL_CIPHER`, `SSL_SERVER_NAME`, `SSL_CLIENT_VERIFY` and `SSL_CLIENT_S_DN`, as with Apache
-//! httpd. `REMOTE_USER` is the user whom an authorizer names. No field of a client can be one of these, because each field's name begins with `HTTP_`.
+//! httpd. `REMOTE_USER` is the user whom an authorizer names. No field of a client can be one of these, because each
+//! field's name begins with `HTTP_`.
 //!
 //! Left out on purpose:
 //!
@@ -12,8 +13,8 @@
 //! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP` would be one
 //!   variable,
 //! - fields that concern only the connection, and `Expect`,
-//! - fields for which `request-headers` of a route have the subject of a certificate, because an application would believe
-//!   them,
+//! - fields for which `request-headers` of a route have the subject of a certificate, because an application would
+//!   believe them,
 //! - fields by which a proxy describes its client's request (`Forwarded`, `X-Forwarded-Proto`), unless the peer is a
 //!   trusted proxy, because an application would believe them,
 //! - arguments made of the query (§4.4), because programs mistake those that begin with `-` for options.
@@ -55,8 +56,8 @@ pub struct Environment {
     path: Option<Box<[u8]>>,
 }
 
-/// The places of a variable's name and value among the texts. Most requests have 20 variables. With memory of its own for
-/// each text, a request took 15,000 instructions more.
+/// The places of a variable's name and value among the texts. Most requests have 20 variables. With memory of its own
+/// for each text, a request took 15,000 instructions more.
 #[derive(Debug)]
 struct Variable {
     name: Range<usize>,

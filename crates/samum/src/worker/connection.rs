@@ -488,15 +488,27 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
+    /// Receives as many bytes as the session wants. While bytes wait here, few more are received at a time.
+    #[inline]
+    fn set_receiving<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        work: &ConnectionWork<S::Work, A>,
+    ) {
+        let shell = &mut *tools.shell;
+        let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
+        let much = work.input.is_empty() && self.session.expects_much(&work.session);
+        self.transport.expect_much(much);
+        self.transport.set_receiving(&mut shell.ring, wants_bytes);
+    }
+
     /// Enters the worker's queue.
     fn wait_for_turn<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
         mut work: Box<ConnectionWork<S::Work, A>>,
     ) -> After {
-        let shell = &mut *tools.shell;
-        let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
-        self.transport.set_receiving(&mut shell.ring, wants_bytes);
+        self.set_receiving(tools, &work);
         let was_queued = core::mem::replace(&mut work.queued, true);
         self.work = Some(work);
         if was_queued { After::Keep } else { After::Again }
@@ -558,12 +570,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Next::Close(why) => break end(shell, why),
             }
         };
-        let shell = &mut *tools.shell;
-        let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
-        // While bytes wait here, few more are received.
-        let much = work.input.is_empty() && self.session.expects_much(&work.session);
-        self.transport.expect_much(much);
-        self.transport.set_receiving(&mut shell.ring, wants_bytes);
+        self.set_receiving(tools, &work);
         if cfg!(debug_assertions) && !matches!(after, After::Close(_)) {
             self.session.check(Some(&work.session));
         }

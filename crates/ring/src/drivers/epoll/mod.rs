@@ -31,9 +31,9 @@ const WAKER: u64 = u64::MAX - 2;
 
 pub(crate) struct Epoll {
     epoll: OwnedFd,
-    /// For sockets that were accepted.
+    /// The small buffers: for requests.
     recv: Rc<RecvPool>,
-    /// For sockets that were connected.
+    /// The wide buffers: for responses, and for long bodies of clients.
     wide: Rc<RecvPool>,
     /// By descriptor number.
     interests: Vec<Interest>,

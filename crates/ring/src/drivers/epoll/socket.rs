@@ -206,6 +206,7 @@ impl Epoll {
             }
             Some(Ok(buf)) if buf.is_empty() => Ok(Event::Eof),
             Some(Ok(buf)) => {
+                fd.note_received(buf.len());
                 // A short receive has emptied the socket (epoll(7), "Questions and answers"), unless the end of the
                 // stream follows.
                 if interest.dead || buf.len() == pool.shape().size {

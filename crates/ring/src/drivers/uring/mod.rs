@@ -44,9 +44,9 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 const GATHERED_MAX: usize = 16;
 /// The time for which a wait gathers completions. With 10 µs it gains less, with 40 no more (docs/linux.md).
 const GATHERING_MICROS: u32 = 20;
-/// The group of the provided receive buffers for sockets that were accepted.
+/// The group of the small receive buffers: for requests.
 const RECV_GROUP: u16 = 0;
-/// The buffer group of sockets that were connected.
+/// The group of the wide receive buffers: for responses, and for long bodies of clients.
 const WIDE_GROUP: u16 = 1;
 
 /// `user_data` of requests whose completions mean nothing to us.

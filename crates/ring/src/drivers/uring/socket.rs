@@ -192,6 +192,7 @@ impl Uring {
                 let id =
                     cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
                 let buf = self.pool_of(fd).received(id, len as usize);
+                fd.note_received(buf.len());
                 common.emit(key, Event::Received(buf));
                 if more && too_much {
                     // If the cancel does not find the receive because it is just running, the next turn tries again.
