@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use crate::acknowledged::Acknowledged;
 use crate::gate::Device;
-use crate::recv::SMALL;
 
 /// A shared descriptor of one ring.
 ///
@@ -183,9 +182,9 @@ impl Fd {
         self.is_connected() || (self.0.expects_much.get() && self.0.has_filled.get())
     }
 
-    /// Notes how many bytes the socket has received.
-    pub(crate) fn note_received(&self, len: usize) {
-        self.0.has_filled.set(len >= SMALL.size);
+    /// Notes whether the bytes of the last receive would have filled a small buffer.
+    pub(crate) fn note_filled(&self, has_filled: bool) {
+        self.0.has_filled.set(has_filled);
     }
 
     /// Notes the kind of buffer that the receive which begins now takes.

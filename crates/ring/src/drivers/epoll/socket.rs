@@ -14,6 +14,7 @@ use crate::drivers::ACCEPTS_MAX;
 use crate::fd::Fd;
 use crate::now::socket::polls;
 use crate::op::{Event, Op, SPARE_ACCEPTS_MAX, Wait};
+use crate::recv;
 use crate::slab::Key;
 
 const SOCKET_EVENTS: EventFlags =
@@ -206,7 +207,7 @@ impl Epoll {
             }
             Some(Ok(buf)) if buf.is_empty() => Ok(Event::Eof),
             Some(Ok(buf)) => {
-                fd.note_received(buf.len());
+                fd.note_filled(buf.len() >= recv::SMALL.size);
                 // A short receive has emptied the socket (epoll(7), "Questions and answers"), unless the end of the
                 // stream follows.
                 if interest.dead || buf.len() == pool.shape().size {

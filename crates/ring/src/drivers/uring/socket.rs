@@ -14,6 +14,7 @@ use crate::drivers::ACCEPTS_MAX;
 use crate::fd::Fd;
 use crate::now::socket as now;
 use crate::op::{Event, Op, Wait};
+use crate::recv;
 use crate::recv::RecvPool;
 use crate::slab::Key;
 
@@ -192,7 +193,7 @@ impl Uring {
                 let id =
                     cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
                 let buf = self.pool_of(fd).received(id, len as usize);
-                fd.note_received(buf.len());
+                fd.note_filled(buf.len() >= recv::SMALL.size);
                 common.emit(key, Event::Received(buf));
                 if more && too_much {
                     // If the cancel does not find the receive because it is just running, the next turn tries again.
