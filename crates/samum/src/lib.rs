@@ -1,8 +1,8 @@
-//! A file server for Linux that never waits for the disk.
+//! A file server for Linux whose workers wait for the disk only in the cases that `sendfile/src/file.rs` names.
 //!
 //! [`server::run`] starts the workers that a [configuration](config::Config) asks for: one [`worker::Worker`] per
-//! thread, each with its own ring, disk and cache. Of connections, workers share only the limit on
-//! their number ([`crowd`]). `DESIGN.md` describes the architecture.
+//! thread, each with its own ring, disk and cache. Workers share no connection, but the limits on the number of all
+//! connections ([`crowd`]) and on those of each client. `DESIGN.md` describes the architecture.
 //!
 //! ```text
 //!  network ──events──► worker ──► connection ──bytes──► session ──request──► handler ──► content
@@ -11,11 +11,11 @@
 //!    ring ◄──submit── transport ◄──drain── sendfile::Stream (queue and file source) ──reads──► ring
 //! ```
 //!
-//! [`worker::Worker`] is generic over the [network](network::Network), the
-//! [session](session::Session) and the [handler](session::handler::Handler). The network of the binary is the kernel's
-//! sockets, or a TCP/IP stack of its own for each receive queue of an interface, both also with TLS. Its session speaks
-//! HTTP/1 and HTTP/2. Its handler is the router, which answers with files and pages, and passes requests on to upstreams,
-//! FastCGI applications and programs.
+//! [`worker::Worker`] is generic over the [network](network::Network), the [session](session::Session) and the
+//! [handler](session::handler::Handler). The network of the binary is the kernel's sockets, or a TCP/IP stack of its
+//! own for each receive queue of an interface, both also with TLS. Its session speaks HTTP/1 and HTTP/2. Its handler is
+//! the router, which answers with files and pages, and passes requests on to upstreams, FastCGI applications and
+//! programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,11 @@
 //! The decisions of an upgrade, on the side of the process that is to be replaced.
 //!
 //! ```text
-//!             asked             started            ready            proved
-//!   Idle ─────────────► Starting ─────► Waiting ─────────► Proving ────────► Draining
-//!    ▲                     │ refused,      │ says why not,    │ ends, stop      │ nothing leads back
-//!    └──── failed ◄────────┴── late ◄──────┴─ ends, late ◄────┘
+//!             settled        asked             started            ready            proved
+//!   Arriving ─────────► Idle ───────► Starting ─────────► Waiting ─────────► Proving ────────► Draining
+//!                        ▲               │ refused,          │ says why not,    │ says why not,   │ nothing
+//!                        │               │ late, stop        │ ends, late, stop │ ends, stop      │ leads back
+//!                        └── given up ◄──┴───────────────────┴──────────────────┘
 //! ```
 //!
 //! Until `Draining` the process serves as before. From `Waiting` on both processes accept. So if the new process ends

@@ -10,7 +10,7 @@
 //!                                                        │
 //!   stream ◄── respond ◄── next_turn (in order) ◄── handle_answer
 //!      │
-//!      └─ pump ──► handle_progress ──► Next: respond, read, wait, shut down, close
+//!      └─ pump ──► handle_progress ──► Next: pump, read, turn over, wait, shut down, close
 //! ```
 //!
 //! The session holds order, deadlines, limits and the back-pressure of reading. Requests are passed on by reference, and
