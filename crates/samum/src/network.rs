@@ -1,8 +1,8 @@
 //! The networks that accept connections, and the events of connections, which have one form for every stack.
 //!
-//! A connection is accepted, received from, writable, acknowledged, ended, stopped or lost, and accepting pauses and
-//! resumes. [`Listeners`] is the kernel's network. A network defines its own type of received bytes, so these may be a
-//! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own.
+//! The events are in [`NetEvent`]. [`Listeners`] is the kernel's network. A network defines its own type of received
+//! bytes, because these bytes may be a part of a larger read. The own TCP/IP stack is one more descriptor in the ring,
+//! with a token kind of its own.
 //!
 //! The worker is generic over network, session and handler. `tests/seams` has small test versions of parts that the
 //! binary has (TLS, a TCP stack of its own, a proxy), and versions of parts that the binary does not have yet.

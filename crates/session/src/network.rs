@@ -1,7 +1,8 @@
 //! The events of connections, the same from every stack, and where connections come from.
 //!
-//! Accepted, received, writable, acknowledged, ended, stopped, lost, and when accepting pauses: these are the events
-//! of every stack. Received bytes are a type of the network's, so they may be a part of a larger read.
+//! All stacks report connections that are accepted, received from, writable, ended or lost ([`NetEvent`]). The kernel's
+//! stack also reports that receiving has stopped, and that accepting pauses. A network defines its own type of received
+//! bytes, because these bytes may be a part of a larger read.
 
 use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::ops::Deref;
@@ -271,8 +272,6 @@ impl Peer {
 pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
     /// A connection was accepted.
     Accepted(Newcomer),
-    /// The peer has acknowledged more bytes; others may be sent.
-    Acknowledged(u64),
     /// The peer will send no more.
     Ended(u64),
     /// The connection is broken.

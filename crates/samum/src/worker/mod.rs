@@ -490,9 +490,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Ready(id) => {
                 self.act(id, |connection, tools| connection.handle_received(tools, &[]));
             }
-            NetEvent::Writable(id) | NetEvent::Acknowledged(id) => {
-                self.act(id, Connection::handle_writable);
-            }
+            NetEvent::Writable(id) => self.act(id, Connection::handle_writable),
             NetEvent::Ended(id) => self.act(id, Connection::handle_end),
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
             NetEvent::Lost(id) => self.act(id, |_, _| After::Close(Cut::Client)),
