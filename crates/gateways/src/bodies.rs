@@ -1,21 +1,23 @@
 //! The bodies of requests, from the time when they are offered until a gateway gets them.
 //!
-//! The guard refuses a body that is announced to be longer than `max-body` before anything uses the body. The
-//! session's decoder limits a body in chunks. If the answer is still looked for, the session reports the excess to the
-//! consumer, and the gateway responds with 413 as with any other error. Later the session itself refuses the request.
+//! If the head of a request announces a body longer than `max-body`, the guard of the route refuses the request before
+//! anything uses the body. The session's decoder limits a body in chunks. If such a body becomes too long while the
+//! handler still searches for the answer, the session reports the excess to the consumer. The gateway then responds
+//! with 413. Later the session itself refuses the request.
 //!
-//! A request whose client ends its side within the body has no response, and a line in the log with 499. A request with
-//! malformed chunks gets a 400. In each of these cases the consumer is dropped without an end, and the gateway learns
-//! of it by that. If a response has begun and is not complete then, the gateway cuts it off and closes the connection
-//! to its upstream, and the session counts the client's fault.
+//! If a client ends its sending direction within a body, its request gets no response, and the log has a line with 499.
+//! A request with malformed chunks gets a 400. In each of these cases the consumer is dropped without a call of
+//! [`Consumer::end`]. This drop tells the gateway about the fault. If a response has already begun and is not complete,
+//! the gateway cuts the response off and closes the connection to its upstream. The session counts a fault of the
+//! client.
 //!
 //! A program and an application must be given a length, so a body in chunks is collected for them: in memory, and
 //! beyond `buffer` in a file without a name. Memory and files are shared out among clients; all workers share the
 //! files.
 //!
-//! A client that waits for `100 Continue` gets it when its request is the next one and something uses the body. If the
-//! answer is known without the body, the client gets the answer, and the connection is closed after it: bytes that
-//! follow could be the body or another request.
+//! A client that waits for `100 Continue` gets this response when its request is the next one and something uses the
+//! body. If the answer is known without the body, the client gets the answer. Then the connection is closed, because
+//! the bytes that follow could be the body or another request.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -40,14 +42,14 @@ use session::shell::{Complaint, Shell};
 
 /// Bytes of bodies in memory beyond which some bodies go to files, so that there is room while the files are made.
 const SPILLED_FROM: u64 = POOL_BYTES_MAX / 4 * 3;
-/// Bytes that are left in memory then, in addition to bytes that are being written.
+/// When bodies go to files, this many bytes may stay in memory. Bytes that are being written are not counted.
 const SPILLED_TO: u64 = POOL_BYTES_MAX / 2;
 /// The number of further bytes after which the choice of bodies for files is made again.
 const LOOK_BYTES: u64 = COLLECTED_BYTES_MAX / 4;
 /// The free bytes at which clients that found no room go on.
 const WAKE_BYTES: u64 = 64 * 1024;
-/// The time after which a body is given up, if the disk has not opened, written or read, or no other file has made
-/// room.
+/// A body is given up after this time if an operation of the disk (open, write, read) has not ended, or if no other
+/// file has made room for the body's file.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The bodies of the requests for the gateways of one kind.
@@ -56,16 +58,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// body. So a body of unknown length is collected first, and so is a body that fits into memory. Of a longer body of
 /// known length a part is collected. So clients that send slowly need some memory, and no process.
 ///
-/// The memory is shared out among clients. When it becomes scarce, the longest bodies of the client that has most go to
-/// files, and no request is refused. Files are shared out in the same way ([`Quota`]). When they
-/// become scarce, the client that has most gets a 503.
+/// The memory is shared out among clients. When memory becomes scarce, the longest bodies of the client that uses most
+/// memory are moved to files. No request is refused. Files are shared out in the same way ([`Quota`]). When the room
+/// for files becomes scarce, the client that uses most of the room gets a 503.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// The kind of the tokens of its file operations.
     kind: Token,
     /// The bound of the files of all bodies.
     quota: Arc<Quota>,
-    /// The body of the request that is to be found next.
+    /// The body that was offered last, for the request that the gateway gets next.
     offered: Option<(Ticket, Rc<RefCell<Input>>)>,
     /// The bodies that are collected whole.
     collected: BodyQueue,
@@ -98,7 +100,8 @@ pub enum Needs {
     Nothing,
     /// All of it: a program or an application must be given the length first, and does nothing else while it waits.
     All {
-        /// The length of the part that is collected of a body of known length that is too long to be collected whole.
+        /// If a body of known length is too long to be collected whole, only its first part is collected. This is the
+        /// length of this part.
         part: u64,
         /// The storage of a body that is collected whole.
         storage: Storage,
@@ -106,7 +109,8 @@ pub enum Needs {
 }
 
 impl Bodies {
-    /// None yet. Operations of their files carry tokens of this kind. All workers share the bound of the files.
+    /// Creates a `Bodies` without bodies. The file operations of the bodies will carry tokens of this kind. All workers
+    /// share the bound of the files.
     pub(crate) fn new(kind: Token, quota: Arc<Quota>) -> Self {
         Self {
             kind,
@@ -122,8 +126,8 @@ impl Bodies {
         }
     }
 
-    /// Offers the body of a request, which is taken next. The body has `bytes_max` bytes at most. With
-    /// `awaits_tunnel` a tunnel may follow the body.
+    /// Offers the body of a request. The next call of [`take`](Self::take) for this request returns the body. The body
+    /// has `bytes_max` bytes at most. With `awaits_tunnel` a tunnel may follow the body.
     pub(crate) fn offer(
         &mut self,
         ticket: Ticket,
@@ -161,7 +165,7 @@ impl Bodies {
         self.offered.take_if(|(of, _)| *of == ticket).map(|(_, input)| input)
     }
 
-    /// Gives the body of a request back, which is taken next.
+    /// Gives back the body of a request. The next call of [`take`](Self::take) for this request returns the body again.
     pub(crate) fn give_back(&mut self, ticket: Ticket, input: Rc<RefCell<Input>>) {
         self.offered = Some((ticket, input));
     }
@@ -326,8 +330,8 @@ impl Bodies {
         }
     }
 
-    /// Chooses bodies that go to files if too many bytes are in memory: the longest bodies of the clients that have
-    /// most.
+    /// Chooses bodies that go to files if too many bytes are in memory: the longest bodies of the clients that use most
+    /// memory.
     fn make_room(&mut self) {
         let bytes = self.pool.bytes.get();
         if bytes <= SPILLED_FROM {
@@ -559,7 +563,7 @@ mod tests {
             assert!(self.quota.used() <= self.quota.bytes_max());
         }
 
-        /// Everything comes to its end: those that are not given up are taken whole.
+        /// Ends all bodies. Each body that was not given up is then taken completely.
         fn finish(mut self) {
             for at in 0..self.all.len() {
                 self.end(at);
@@ -613,7 +617,8 @@ mod tests {
         }
     }
 
-    /// The longest bodies of the client that has most go to files; those of others stay where they are.
+    /// The longest bodies of the client that uses most memory are moved to files. Bodies of other clients stay in
+    /// memory.
     #[test]
     fn the_client_that_has_most_gives_memory_to_others() {
         let mut stage = Stage::new(1 << 30);

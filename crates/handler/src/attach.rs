@@ -31,10 +31,11 @@ pub struct Attachments {
 /// application. Meanwhile the body comes, as far as there is room for it.
 ///
 /// An authorizer is asked about requests of clients, about requests for what pages include, and about requests that a
-/// program or an upstream hands over to another path (`X-Accel-Redirect`). The last are asked about by the route of that
-/// path, also if it is internal, and have its target and the other fields of the client. nginx does the same: the rules of a
-/// location hold for internal redirects. A request to a route is asked about once, when its turn to be answered has come.
-/// There is one exception: a listing that did not fit into its page is looked for again, and asked about again.
+/// program or an upstream hands over to another path (`X-Accel-Redirect`, a local redirect). The last are asked about
+/// by the route of that path, also if it is internal, and have its target and the other fields of the client. nginx
+/// does the same: the rules of a location hold for internal redirects. A request to a route is asked about once, when
+/// its turn to be answered has come. There is one exception: a listing that did not fit into its page is looked for
+/// again, and asked about again.
 pub trait Authorizer: fmt::Debug {
     /// Returns true if it decides about requests of this route. Requests of other routes only cost the call of this
     /// function.

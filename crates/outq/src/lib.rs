@@ -262,9 +262,9 @@ pub struct OutQ<P> {
     sent: u64,
     /// The position of the first gap; `reachable()` if there is no gap.
     ready: u64,
-    /// The position of the byte that will never come. After [`fail`](Self::fail) this byte was
-    /// promised; after [`abort`](Self::abort) the position may be `promised`. The value is
-    /// [`NEVER`] before a failure.
+    /// The position of the byte that will never come. After [`fail`](Self::fail) this byte is one of the promised
+    /// bytes. After [`abort`](Self::abort) the position may be the end of the promised bytes. The value is [`NEVER`]
+    /// before a failure.
     failed_at: u64,
     /// The end of the queued bytes, filled or not. The value is below [`NEVER`].
     promised: u64,

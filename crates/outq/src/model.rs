@@ -116,8 +116,8 @@ impl Model {
         payloads
     }
 
-    /// Of the positions that `is_allowed` accepts, the position with the index `wish` modulo the
-    /// number of these positions.
+    /// Chooses one of the positions that `is_allowed` accepts: the one with the index `wish % count`, where `count` is
+    /// the number of accepted positions.
     fn pick(&self, wish: u16, is_allowed: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let allowed: Vec<usize> =
             (0..self.cells.len()).filter(|&at| is_allowed(self, at)).collect();
@@ -140,7 +140,7 @@ pub struct Pair {
     alive: Rc<()>,
 }
 
-/// A payload that was made once.
+/// A payload that was made earlier. The queue may have dropped it since.
 #[derive(Debug)]
 struct Made {
     len: usize,

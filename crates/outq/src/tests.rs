@@ -292,7 +292,7 @@ fn failure_lets_the_front_drain_and_nothing_else() {
     queue.fill(3, b"def");
     assert_eq!(drain(&mut queue), "def|ghi");
 
-    // Reads that were under way when the byte failed end after the failure, and end twice.
+    // Some reads were under way when the byte failed. These reads end after the failure. Each read ends twice here.
     for _ in 0..2 {
         queue.fill(9, b"j");
         queue.fill(9, b"jk");

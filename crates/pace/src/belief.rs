@@ -4,8 +4,8 @@
 //! `cachestat(2)` costs 1 to 2 us. `cachestat(2)` can show that a page is missing, but not that all pages are resident.
 //! A block leaves the page cache when memory is short, when a process drops it, or when its file changes, and the
 //! kernel reports none of these events. So a block is believed to be resident only for a limited time after a check. In
-//! addition, each use touches one byte of the block. Only a use right after a read of the block needs no touch
-//! ([`JUST_READ`]).
+//! addition, each use touches one byte of the block. The preload library leaves this touch out right after a read of
+//! the block ([`JUST_READ`]).
 
 use core::time::Duration;
 

@@ -10,10 +10,10 @@
 //! answer. When a stream has read for 30 ms, other streams in the queue come first. If a read takes longer than
 //! [`DiskConfig::patience`], the stream gets an error. The read stays counted until it ends.
 //!
-//! A read uses a whole buffer of 256 KiB until three quarters of the buffers are taken. From then on it uses a part of
-//! a buffer: two windows of the transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own
-//! keeps the memory until the peer has acknowledged the bytes, so small windows must not hold large buffers.
-//! `tests/sharing.rs` has the cost of whole buffers and of parts.
+//! A read of more than 128 KiB uses a whole buffer of 256 KiB until three quarters of the buffers are taken. A shorter
+//! read uses a part of a buffer. From then on each read uses a part: two windows of the transport, rounded up to a
+//! power of two from 16 to 256 KiB. A transport of our own keeps the memory until the peer has acknowledged the bytes,
+//! so small windows must not hold large buffers. `tests/sharing.rs` has the cost of whole buffers and of parts.
 //!
 //! If the pace says that a device is fast, the kernel reads ahead. The first read of a long range from such a device
 //! has 4 KiB. So the kernel's first readahead window is short: the kernel reads this window in single pages, and later
@@ -31,8 +31,8 @@
 //!
 //! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
 //! another stream from sending. A read ends in front of a block that is known to be resident. A stream that reads from
-//! the disk anyway makes no residency checks: the next splice shows as exactly as a check which bytes are resident, and
-//! costs less.
+//! the disk anyway makes no exact residency checks (*looks*): the next splice shows as exactly which bytes are
+//! resident, and costs less.
 
 mod copy;
 mod counts;

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | look: `RWF_NOWAIT` of the whole block, or a read of it that has ended | the last look is older than 10 s ([`belief`]), or something is missing | everything |
 //! | confirm: `cachestat` of the block | the last look or confirm is older than 5 ms | any page evicted since the look |
-//! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
+//! | touch: `RWF_NOWAIT` of the last requested byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
 //! All open files of one inode share this knowledge. If a part of a block was evicted and read again, a touch proves
 //! nothing. So while a read of ours in a block is in flight, earlier looks at the block are not used. The end of the

@@ -54,7 +54,7 @@ pub(crate) enum Meaning {
     Response(Passed),
     /// The response is passed on, and then all bytes belong to another protocol.
     Tunnel(Passed),
-    /// A file takes the place of the response, whose content is dropped.
+    /// A file, or the answer for another path, takes the place of the response. The content of the response is dropped.
     HandOver(HandOver),
 }
 
@@ -74,13 +74,13 @@ pub(crate) struct Passed {
 /// A request that an upstream has handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandOver {
-    /// The file.
+    /// The file or the path.
     pub to: Target,
-    /// The fields that the client gets with it.
+    /// The fields that the client gets in addition.
     pub fields: FieldSection<'static>,
 }
 
-/// The file to which a request is handed over.
+/// The file or the path to which a request is handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A path of the site, perhaps with a query: `X-Accel-Redirect`.

@@ -1,14 +1,15 @@
 //! One thread's share of the server: a loop of worker turns, each of which handles completions and lets connections
 //! act.
 //!
-//! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share no connection; they share the counters
-//! and tables of [`Parts`]. The thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only
-//! in the cases that `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection has one quantum in each worker
-//! turn, whatever wakes it: its client, a read that ends, or a producer. A connection that has more to do waits in a queue
-//! for the next turn. Each part of a worker turn has 0.4 ms; the rest of its work is done in the next turn, which does not
-//! wait. An idle connection with HTTP/1 and without TLS needs its descriptor, a receive in flight and 152 bytes. With the
-//! own stack such a connection needs 112 bytes here, 12 in a table and 148 in the stack. HTTP/2 keeps the state of its
-//! session in addition, TLS keeps its keys, and a log or a limit keeps the client.
+//! By default each core has one thread. Each thread has a socket of its own for a TCP address (`SO_REUSEPORT`), and all
+//! threads share the socket of a Unix path. The threads share no connection; they share the counters and tables of
+//! [`Parts`]. The thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases
+//! that `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection has one quantum in each worker turn,
+//! whatever wakes it: its client, a read that ends, or a producer. A connection that has more to do waits in a queue
+//! for the next turn. Each part of a worker turn has 0.4 ms; the rest of its work is done in the next turn, which does
+//! not wait. An idle connection with HTTP/1 and without TLS needs its descriptor, a receive in flight and 152 bytes.
+//! With the own stack such a connection needs 112 bytes here, 12 in a table and 148 in the stack. HTTP/2 keeps the
+//! state of its session in addition, TLS keeps its keys, and a log or a limit keeps the client.
 
 mod admission;
 mod connection;
@@ -59,9 +60,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// in the next turn, which does not wait and first handles the events that have come. The last step of a part may
 /// exceed the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. TLS, upstreams and pages with
 /// directives have parts of the same length in modules of their own (`secure/quantum.rs`, `upstream/src/steps.rs`,
-/// `gateways/src/proxy`, `handler/src/includes`). So a worker turn usually ends within 5 ms. These steps take longer: the
-/// signature of an RSA key, the closing of many idle connections for newcomers, a search for pages to keep
-/// (`sendfile/src/trail.rs`), and a new configuration.
+/// `gateways/src/proxy`, `handler/src/includes`). So a worker turn usually ends within 5 ms. These steps take longer:
+/// the closing of many idle connections for newcomers, a search for pages to keep (`sendfile/src/trail.rs`), and a new
+/// configuration.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
@@ -277,7 +278,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let config = DiskConfig {
             // A pipe has two descriptors: half of the eighth that loads leave is for pipes.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
-            // The other half is for files that are cached, being opened, or held by responses.
+            // The other half is for files that responses still hold, and for second descriptors.
             lingering_files: DiskConfig::default().lingering_files.min(parts.descriptors_max / 4),
             patience: Some(parts.snapshot.tuning().timeout_disk),
             token_base: kind::DISK,

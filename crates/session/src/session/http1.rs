@@ -12,11 +12,11 @@
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or a request that waits for its body | none | drained |
-//! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
+//! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a tunnel whose direction to the peer has ended | any | any | drained |
 //! | Open, Last | Server: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained in a wait for a disk; any in the other waits |
 //! | Open | Server: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
-//! | Last | Request, after a shutdown: the next worker turn, in which the response begins without the rest of the body | only the request with this body | none | drained |
+//! | Last | Request, after a shutdown within the body of a request: the next worker turn, in which the response begins without the rest of this body | only the request with this body | none | drained |
 //! | Lingering | the end of the peer's stream | none | none | drained |
 //!
 //! A peer that has half-closed (ended its sending direction) sends no more requests. So the connection of such a peer
@@ -324,8 +324,8 @@ impl Session for Http1 {
         // 9110 §10.1.1). The next bytes could be either a body or a request, so this response is the last.
         let last = work.facts.last || work.facts.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), response, last) {
-            // The response ends the connection, even if the request asked to keep the connection. Later requests get no
-            // response, even if a later request asked to close the connection.
+            // The response ends the connection, even if the request asked to keep the connection. Later requests that
+            // were already read get no response. One of them may even have asked to close the connection.
             work.drop_behind();
             Self::close_reader(work);
             self.take_no_more();
@@ -722,8 +722,8 @@ impl Http1 {
         Next::Wait
     }
 
-    /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a
-    /// server. A wait for the peer goes on.
+    /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for the
+    /// server ([`Wait::Server`]). A wait for the peer goes on.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
             self.wait_for_server(work, cx.now);

@@ -25,7 +25,7 @@ use crate::session::{Outgoing, Pump};
 /// responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
 /// The maximum requests of one connection that begin in one worker turn; later requests wait for the next turn. Each
-/// part of a body after the first part counts as a request, because a part takes about as much time as a request.
+/// further part of a response's body counts as a request, because a part takes about as much time as a request.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
 /// If this many bytes of one connection are sent in one worker turn, the connection begins no other request in this
 /// turn.
@@ -162,8 +162,9 @@ impl Pump<Http1> for Work {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
         }
-        // The bytes that the producer already has leave with the head. If bytes in front of the producer still have to
-        // be read, the producer must not fail yet, because a failure would cut off the bytes in front, too.
+        // If the producer already has bytes, these bytes are sent together with the head. If bytes in front of the
+        // producer still have to be read, the producer must not fail yet, because a failure would cut off the bytes in
+        // front, too.
         if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
             && self.stream.queue().unsent_ready() == self.unsent()
         {
@@ -194,8 +195,8 @@ impl Work {
         ConnectionFacts { listener: self.listener, scheme: self.scheme, client: self.client }
     }
 
-    /// Returns true if no request is being answered, no file is being read, and no consumer takes bytes. A body for
-    /// which no response waits may still be coming.
+    /// Returns true if no request is being answered, no file is being read, and no consumer takes bytes. The rest of a
+    /// request's body may still be coming, but no response waits for it.
     pub(super) fn has_answered_all(&self) -> bool {
         self.stream.is_drained()
             && self.exchanges.is_empty()
@@ -297,8 +298,8 @@ impl Work {
     }
 
     /// Returns true if the next request may be read now. The server answers requests side by side only if all of them
-    /// are safe (RFC 9112 §9.3.2). A request that is not safe is read when no other request waits for its response. The
-    /// request after it is read when the response to the unsafe request has begun.
+    /// are safe (RFC 9112 §9.3.2). An unsafe request is read when no other request waits for its response. The next
+    /// request is read when the response to the unsafe request has begun.
     #[inline]
     pub(super) fn may_read(&self, input: &[u8]) -> bool {
         match self.exchanges.back() {
@@ -391,7 +392,7 @@ impl Work {
         let Some(incoming) = &self.incoming else { return false };
         matches!(incoming.form, Form::Body | Form::HalfClosed)
             && incoming.has_room()
-            // A client may wait for an invitation until the earlier responses have been made.
+            // A client may wait for `100 Continue`, which is sent only after the earlier responses have been made.
             && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
     }
 
