@@ -19,11 +19,11 @@ pub const TABLE_BYTES_MAX: usize = 4096;
 pub(crate) struct DynamicTable {
     /// The names and values. Those in front of `start` are evicted.
     bytes: Vec<u8>,
-    start: usize,
     entries: VecDeque<Entry>,
+    start: u32,
     /// The sum of the sizes of the fields.
-    size: usize,
-    size_max: usize,
+    size: u16,
+    size_max: u16,
     /// The number of changes so far. Indices mean the same as long as it is the same.
     changes: u64,
 }
@@ -38,17 +38,19 @@ struct Entry {
     hash: u32,
 }
 
-// Lengths have 16 bits.
+// Lengths and sizes have 16 bits.
 const _: () = assert!(TABLE_BYTES_MAX <= u16::MAX as usize);
+// Most connections are idle, and each has two tables, so a table is small.
+const _: () = assert!(size_of::<DynamicTable>() <= 72);
 
 impl DynamicTable {
     pub(crate) const fn new() -> Self {
         Self {
             bytes: Vec::new(),
-            start: 0,
             entries: VecDeque::new(),
+            start: 0,
             size: 0,
-            size_max: TABLE_BYTES_MAX,
+            size_max: small(TABLE_BYTES_MAX),
             changes: 0,
         }
     }
@@ -58,7 +60,7 @@ impl DynamicTable {
     }
 
     pub(crate) const fn size_max(&self) -> usize {
-        self.size_max
+        self.size_max as usize
     }
 
     /// Changes the size that the table may have, and evicts fields that no longer fit.
@@ -68,7 +70,7 @@ impl DynamicTable {
     /// If it is more than [`TABLE_BYTES_MAX`].
     pub(crate) fn set_size_max(&mut self, size_max: usize) {
         assert!(size_max <= TABLE_BYTES_MAX, "a table that is too large");
-        self.size_max = size_max;
+        self.size_max = small(size_max);
         self.changes += 1;
         self.evict(size_max);
     }
@@ -98,30 +100,30 @@ impl DynamicTable {
     pub(crate) fn insert(&mut self, name: &[u8], value: &[u8], hash: u32) {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         self.changes += 1;
-        self.evict(self.size_max.saturating_sub(size));
+        self.evict(self.size_max().saturating_sub(size));
         let lengths = (u16::try_from(name.len()), u16::try_from(value.len()));
         let (Ok(name_len), Ok(value_len)) = lengths else { return };
-        if size > self.size_max {
+        if size > self.size_max() {
             return;
         }
-        if self.start > self.size_max {
+        if self.start > u32::from(self.size_max) {
             self.compact();
         }
         let Ok(at) = u32::try_from(self.bytes.len()) else { return };
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
         self.entries.push_back(Entry { name_len, value_len, at, hash });
-        self.size += size;
+        self.size += small(size);
     }
 
     /// Evicts the oldest fields, until the table has at most this size.
     fn evict(&mut self, size_max: usize) {
-        while self.size > size_max
+        while usize::from(self.size) > size_max
             && let Some(oldest) = self.entries.pop_front()
         {
-            let len = usize::from(oldest.name_len) + usize::from(oldest.value_len);
-            self.start += len;
-            self.size -= len + FIELD_OVERHEAD;
+            let len = oldest.name_len + oldest.value_len;
+            self.start += u32::from(len);
+            self.size -= len + small(FIELD_OVERHEAD);
         }
         if self.entries.is_empty() {
             self.bytes.clear();
@@ -131,10 +133,10 @@ impl DynamicTable {
 
     /// Removes the bytes of evicted fields.
     fn compact(&mut self) {
-        self.bytes.drain(..self.start);
+        self.bytes.drain(..self.start as usize);
         for entry in &mut self.entries {
             // `start` is where the oldest field begins, so no field begins in front of it.
-            entry.at -= u32::try_from(self.start).unwrap_or_default();
+            entry.at -= self.start;
         }
         self.start = 0;
     }
@@ -158,9 +160,16 @@ impl DynamicTable {
     }
 
     #[cfg(test)]
-    pub(crate) const fn size(&self) -> usize {
-        self.size
+    pub(crate) fn size(&self) -> usize {
+        usize::from(self.size)
     }
+}
+
+/// A size of a table or of a part of it. At most [`TABLE_BYTES_MAX`].
+#[allow(clippy::cast_possible_truncation, reason = "TABLE_BYTES_MAX has 16 bits")]
+const fn small(size: usize) -> u16 {
+    debug_assert!(size <= TABLE_BYTES_MAX);
+    size as u16
 }
 
 #[cfg(test)]

@@ -119,19 +119,17 @@ const _: () = assert!(Limits::DEFAULT.fields_max < BLOCK_FIELDS_MAX);
 const _: () = assert!(LIST_BYTES_MAX as usize <= http::Head::LINES_BYTES_MAX);
 const _: () = assert!(STREAM_WINDOW_MAX <= CONNECTION_WINDOW_MAX);
 
-/// A number of events that may happen without a pause. It refills with time.
+/// A number of events that may happen without a pause: `MAX`. It refills with time, by `PER_SECOND` events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct Budget<const MAX: u32, const PER_SECOND: u32> {
+    /// The time of the last refill, in milliseconds.
+    at: u64,
     left: u32,
-    /// The time of the last refill.
-    at: Duration,
-    max: u32,
-    per_second: u32,
 }
 
-impl Budget {
-    pub(crate) const fn new(max: u32, per_second: u32, now: Duration) -> Self {
-        Self { left: max, at: now, max, per_second }
+impl<const MAX: u32, const PER_SECOND: u32> Budget<MAX, PER_SECOND> {
+    pub(crate) fn new(now: Duration) -> Self {
+        Self { at: millis(now), left: MAX }
     }
 
     /// Takes one event; returns whether it was within the budget.
@@ -147,17 +145,21 @@ impl Budget {
 
     /// Forgives some events.
     pub(crate) fn forgive(&mut self, events: u32) {
-        self.left = self.max.min(self.left.saturating_add(events));
+        self.left = MAX.min(self.left.saturating_add(events));
     }
 
     fn refill(&mut self, now: Duration) {
-        let elapsed = now.saturating_sub(self.at);
-        let events = elapsed.as_millis() * u128::from(self.per_second) / 1000;
+        let now = millis(now);
+        let events = now.saturating_sub(self.at).saturating_mul(u64::from(PER_SECOND)) / 1000;
         if events > 0 {
             self.forgive(u32::try_from(events).unwrap_or(u32::MAX));
             self.at = now;
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -166,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_budget_refills_with_time_up_to_its_maximum() {
-        let mut budget = Budget::new(3, 2, Duration::from_secs(10));
-        let takes = |budget: &mut Budget, now: u64| {
+        let mut budget = Budget::<3, 2>::new(Duration::from_secs(10));
+        let takes = |budget: &mut Budget<3, 2>, now: u64| {
             (0..10).take_while(|_| budget.take(Duration::from_millis(now))).count()
         };
         assert_eq!(takes(&mut budget, 10_000), 3);

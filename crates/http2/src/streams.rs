@@ -14,7 +14,6 @@
 //! Only streams that are not closed have an entry. A closed stream is one below the newest without an entry. A few are
 //! remembered, because frames of theirs may be under way.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -84,9 +83,9 @@ pub(crate) struct Streams {
     /// The entries are sorted by id, in ascending order.
     active: Vec<Stream>,
     /// Streams that this side has reset, the oldest first.
-    reset: VecDeque<u32>,
+    reset: Vec<u32>,
     /// Other streams that were closed, the oldest first.
-    ended: VecDeque<u32>,
+    ended: Vec<u32>,
     /// The greatest id that the client has used.
     newest: u32,
 }
@@ -183,9 +182,9 @@ impl Streams {
             (&mut self.ended, ENDED_REMEMBERED)
         };
         if memory.len() == max {
-            memory.pop_front();
+            memory.remove(0);
         }
-        memory.push_back(id);
+        memory.push(id);
     }
 
     /// Gives back memory that an idle connection does not need.
