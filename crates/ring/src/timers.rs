@@ -1,6 +1,7 @@
 //! Time, and the operations that wait for it.
 
 use core::cmp::Reverse;
+use core::num::NonZeroU64;
 use core::ops::{Add, Sub};
 use core::time::Duration;
 use std::collections::BinaryHeap;
@@ -8,26 +9,33 @@ use std::collections::BinaryHeap;
 use crate::slab::Key;
 
 /// A point on the ring's clock: nanoseconds since some fixed moment, never going back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(u64);
+// One more than the nanoseconds: so an `Option` of a time has the size of a time, which idle connections have several of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(NonZeroU64);
+
+impl Default for Time {
+    fn default() -> Self {
+        Self::from_nanos(0)
+    }
+}
 
 impl Time {
     /// The point this many nanoseconds after the clock's start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
+        Self(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// Nanoseconds since the clock's start.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// The time from `earlier` to this; zero if it is not later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 
     /// The earliest of these times; `None` if all are `None`.
