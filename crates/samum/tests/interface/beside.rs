@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Instant;
 
 use netstack::sim::Conditions;
-use testkit::{Content, Server, Tree};
+use testkit::{Content, Server, Tree, or_skip};
 
 use crate::common::{SAMUM, request};
-use crate::kernel::configure;
+use crate::kernel::{allowed, configure};
 use crate::net::{Frames, Net, V4};
 use crate::{connect, path};
 
@@ -168,6 +168,7 @@ fn seconds(tree: &Tree, loss: f64) -> Vec<[f64; 2]> {
 #[test]
 #[ignore = "measures for minutes"]
 fn downloads_beside_the_kernels() {
+    or_skip!(allowed("cubic"));
     let tree = Tree::new().file("f", Content::pseudo_random(10, DOWNLOAD_BYTES));
     for (loss, least) in SPEEDS {
         let seconds = seconds(&tree, loss);

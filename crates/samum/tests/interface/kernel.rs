@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use netstack::sim::Conditions;
+use testkit::or_skip;
 
 use crate::net::{Frames, Net, V4};
 
@@ -33,8 +34,20 @@ const FAST_AT_ONCE: usize = 2;
 /// The most bytes of a socket's buffers: twice the round trips of the rate, and room for the kernel's own data.
 const BUFFER_BYTES_MAX: &str = "4096 131072 16777216";
 
+/// An error if the kernel does not allow this algorithm in a namespace.
+pub(crate) fn allowed(congestion: &str) -> Result<(), String> {
+    let key = "net.ipv4.tcp_allowed_congestion_control";
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let allowed = allowed.map_err(|error| format!("{key}: {error}"))?;
+    let allowed = allowed.trim();
+    if allowed.split(' ').any(|one| one == congestion) {
+        return Ok(());
+    }
+    Err(format!("{congestion} is not allowed; try sysctl {key}='{allowed} {congestion}'"))
+}
+
 /// Sets the algorithm of the namespace of the calling thread, what it remembers and how much it buffers. The algorithm has
-/// to be one of `net.ipv4.tcp_allowed_congestion_control`.
+/// to be [`allowed`].
 pub(crate) fn configure(congestion: &str) {
     for (key, value) in [
         ("tcp_congestion_control", congestion),
@@ -103,12 +116,14 @@ fn speeds(congestion: &str, mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64
 #[test]
 #[ignore = "measures for minutes and writes a table"]
 fn the_speed_of_cubic_is_written() {
+    or_skip!(allowed("cubic"));
     write("cubic", "CUBIC", "throughput-linux.txt");
 }
 
 #[test]
 #[ignore = "measures for minutes and writes a table"]
 fn the_speed_of_bbr_is_written() {
+    or_skip!(allowed("bbr"));
     // Version 3 is not in the kernel.
     write("bbr", "BBR version 1", "throughput-linux-bbr.txt");
 }
