@@ -1,4 +1,4 @@
-//! A request that is held back until it is known what answers it.
+//! A request that is held back until the gateway that answers is known.
 
 use core::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -19,7 +19,7 @@ impl Held {
         Self { interest: Weak::new(), input }
     }
 
-    /// Holds back a request whose body, if it had one, was for another gateway.
+    /// Holds back a request whose body, if the request had a body, was for another gateway.
     pub fn of_client(interest: Weak<Interest>) -> Self {
         Self { interest, input: None }
     }

@@ -1,5 +1,5 @@
-//! The body of a request on its way from the client to a program or an upstream. It knows no pipe and no socket: a
-//! handler moves the body when [`News`] report an event.
+//! The body of a request on its way from the client to a program or an upstream. This module knows no pipe and no
+//! socket: a handler moves the body when [`News`] report an event.
 
 pub(crate) mod body_queue;
 pub mod collected;
@@ -19,8 +19,8 @@ use session::handler::{CONSUMER_ROOM_MIN, Consumer};
 
 /// Bytes of a streamed body that wait to be taken; at this limit the client has to wait.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// The longest body of known length that is collected whole; of a longer body only a part is collected. A body that is
-/// collected whole has at most so many bytes in memory, and the rest in a file.
+/// The longest body of known length that is collected whole. Of a longer body only a part is collected. A body that is
+/// collected whole has at most this many bytes in memory, and the rest in a file.
 pub const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The body of a request.
@@ -28,7 +28,7 @@ pub const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Input {
     /// The name of the request in its gateway, once it has one.
     key: Option<Key>,
-    /// Bytes in memory that have come and were not taken. Bytes in a file come before them.
+    /// Bytes in memory that have come and were not taken. Bytes of the body in a file come before these bytes.
     waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(crate) trailers: FieldSection<'static>,
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
         charge: Charge,
         parts: Rc<Parts>,
     },
-    /// The part has come, or is no longer waited for. It is taken, and then the rest while that comes.
+    /// The part has come, or the wait for it has ended. The part is taken, and then the rest while the rest comes.
     PassedOn(Charge),
 }
 
@@ -62,19 +62,19 @@ enum Rest {
     Coming,
     /// There is no rest: the whole body has come.
     None,
-    /// The rest will never come: the client has broken the body off, or has its response. Bytes that had come are
-    /// dropped.
+    /// The rest will never come: the client has broken the body off, or has got its response. The bytes that had come
+    /// are dropped.
     BrokenOff,
-    /// Nothing uses the rest. Bytes that had come are dropped, and so are bytes that still come.
+    /// Nothing uses the rest. The bytes that had come are dropped, and bytes that still come are dropped, too.
     Unwanted,
     /// Nothing uses the rest, because the body is longer than it may be.
     TooLong,
-    /// Nothing uses the rest, because there is no room for it, or a disk has failed.
+    /// Nothing uses the rest, because there is no room for the rest, or because a disk has failed.
     NoRoom,
 }
 
-/// The bytes of a collected body in the account of all collected bodies; they are given back when the charge is
-/// dropped.
+/// The bytes of a collected body in the account of all collected bodies. When the charge is dropped, the account gets
+/// these bytes back.
 #[derive(Debug)]
 pub(crate) struct Charge {
     of_all: Rc<Cell<u64>>,
@@ -135,12 +135,12 @@ impl Input {
         self.key = Some(key);
     }
 
-    /// The length of the body, if the whole body has come and nothing of it was taken.
+    /// The length of the body, if the whole body has come and no byte was taken.
     pub(crate) fn length(&self) -> Option<u64> {
         self.is_whole().then(|| self.in_file() + self.waiting.len() as u64)
     }
 
-    /// Returns true if all of the body, or a part of it, has to come before any byte is taken.
+    /// Returns true if all of the body, or a part of the body, has to come before any byte is taken.
     pub(crate) const fn is_collected(&self) -> bool {
         matches!(self.stage, Stage::Whole(_) | Stage::Part { .. })
     }
@@ -156,7 +156,7 @@ impl Input {
         matches!(self.rest, Rest::None)
     }
 
-    /// Returns true if no byte waits to be taken, and none will.
+    /// Returns true if no byte waits to be taken, and no further byte will wait.
     pub(crate) fn is_over(&self) -> bool {
         self.rest != Rest::Coming && self.is_empty()
     }
@@ -171,12 +171,12 @@ impl Input {
         self.waiting.capacity()
     }
 
-    /// Returns true if the body was given up, because there is no room for it, or a disk has failed.
+    /// Returns true if the body was given up, because there is no room for the body, or because a disk has failed.
     pub(crate) const fn has_no_room(&self) -> bool {
         matches!(self.rest, Rest::NoRoom)
     }
 
-    /// Returns true if the rest will never come: the client has broken the body off, or has its response.
+    /// Returns true if the rest will never come: the client has broken the body off, or has got its response.
     pub(crate) const fn is_broken_off(&self) -> bool {
         matches!(self.rest, Rest::BrokenOff)
     }
@@ -186,7 +186,7 @@ impl Input {
         matches!(self.rest, Rest::TooLong)
     }
 
-    /// The next bytes that are in memory in one piece; there may be more in a file.
+    /// The next bytes that are in memory in one piece. A file may have more bytes.
     pub(crate) fn next(&self) -> &[u8] {
         match &self.stage {
             Stage::Whole(collected) if self.in_file() > 0 => collected.ready(),
@@ -204,7 +204,7 @@ impl Input {
         }
     }
 
-    /// Takes at most `bytes_max` of the next bytes. With the last byte its memory is freed, too.
+    /// Takes at most `bytes_max` of the next bytes. With the last byte the memory of the body is freed.
     pub(crate) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
         if self.in_file() > 0 {
             let ready = self.next();
@@ -225,20 +225,20 @@ impl Input {
         bytes
     }
 
-    /// Receives the bytes of a tunnel from now on, which follow the body.
+    /// From now on, the consumer receives the bytes of a tunnel, which follow the body.
     pub(crate) fn begin_tunnel(&mut self) {
         if self.is_whole() {
             self.rest = Rest::Coming;
         }
     }
 
-    /// Drops the rest of the body: nothing uses it.
+    /// Drops the rest of the body, because nothing uses the rest.
     pub(crate) fn drop_rest(&mut self) {
         self.rest = Rest::Unwanted;
         self.release();
     }
 
-    /// Frees the memory of the body: the gateway's upstream or program has all of it.
+    /// Frees the memory of the body, because the upstream or the program has all bytes of the body.
     pub(crate) fn release(&mut self) {
         self.waiting = VecDeque::new();
         if let Stage::Whole(collected) = &mut self.stage {
@@ -274,11 +274,11 @@ impl Input {
             Stage::Part { bytes, .. } => *bytes + CONSUMER_ROOM_MIN,
             Stage::Streamed | Stage::PassedOn(_) => STREAMED_BYTES_MAX as u64,
         };
-        // More bytes may wait of a body whose part was passed on.
+        // If the part of a body was passed on, more bytes of the body may wait.
         most.saturating_sub(self.waiting.len() as u64)
     }
 
-    /// Receives the next bytes, if they are wanted. Returns the collected parts among which they wait.
+    /// Receives the next bytes, if something wants them. Returns the collected parts that these bytes belong to.
     fn push(&mut self, bytes: &[u8]) -> Option<Rc<Parts>> {
         if self.rest != Rest::Coming {
             return None;
@@ -397,7 +397,7 @@ mod tests {
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.weight(), 0);
         assert!(input.borrow().is_over() && !input.borrow().is_broken_off());
-        // The response may still be waited for.
+        // The client may still wait for the response.
         drop(consumer);
         assert!(input.borrow().is_over() && input.borrow().is_broken_off());
     }
@@ -431,7 +431,7 @@ mod tests {
         consumer.push(b"body");
         consumer.end();
         assert_eq!(input.borrow_mut().take(10), b"body");
-        // Without a tunnel nothing is taken.
+        // Without a tunnel no bytes are taken.
         consumer.push(b"lost");
         assert!(input.borrow().is_over());
         input.borrow_mut().begin_tunnel();

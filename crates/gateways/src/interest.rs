@@ -11,7 +11,7 @@ use session::handler::Search;
 /// The events of bodies and clients since the gateway last looked.
 #[derive(Debug, Default)]
 pub struct News {
-    /// Requests that may go on: more of their bodies has come, or there is room for their output.
+    /// Requests that may go on: more bytes of their bodies have come, or there is room for their output.
     pub touched: Vec<Key>,
     /// Requests whose clients no longer wait.
     pub left: Vec<Key>,
@@ -26,24 +26,24 @@ impl News {
         }
     }
 
-    /// Returns whether there are none.
+    /// Returns true if there are no events.
     pub(crate) const fn is_empty(&self) -> bool {
         self.touched.is_empty() && self.left.is_empty()
     }
 }
 
-/// The interest of a client in the response of a gateway: the client waits for it, or receives it. When this is
-/// dropped, the gateway [learns](News::left) that the response is not wanted any more.
+/// The interest of a client in the response of a gateway: the client waits for the response, or receives it. When this
+/// value is dropped, the gateway [learns](News::left) that nobody wants the response any more.
 #[derive(Debug)]
 pub struct Interest {
     key: Cell<Key>,
     /// Bytes of memory that are kept for the client until the response has come.
     memory: Cell<u64>,
-    /// Bytes of memory that an incomplete response head needs meanwhile.
+    /// Bytes of memory that an incomplete head of the response needs meanwhile.
     head: Cell<u64>,
     /// Bytes that the content of the response may hold before its turn.
     reserved: Cell<u64>,
-    /// True if the client may have ended its side of the connection.
+    /// True if the client may have ended its sending direction.
     half_close: bool,
     /// The news of the gateway that answers.
     news: RefCell<Rc<RefCell<News>>>,
@@ -54,24 +54,24 @@ pub struct Interest {
 pub struct Waiter {
     /// Bytes of memory that the router keeps of the request until it is answered.
     pub memory: usize,
-    /// True if the client may end its side of the connection.
+    /// True if the client may end its sending direction.
     pub half_close: bool,
 }
 
 impl Interest {
-    /// The interest in an exchange or a program; what becomes of it is told in `news`.
+    /// The interest in an exchange or a program. `news` reports events of this exchange or program.
     pub fn new(key: Key, half_close: bool, news: Rc<RefCell<News>>) -> Self {
         let (memory, head, reserved) = (Cell::new(0), Cell::new(0), Cell::new(0));
         let (key, news) = (Cell::new(key), RefCell::new(news));
         Self { key, memory, head, reserved, half_close, news }
     }
 
-    /// Sets the bytes that are kept for the client until the response has come: its request, in all forms.
+    /// Sets the bytes that are kept for the client until the response has come: all forms of its request.
     pub(crate) fn set_memory(&self, bytes: u64) {
         self.memory.set(bytes);
     }
 
-    /// Sets the number of bytes that are kept of a response head that is not complete.
+    /// Sets the number of bytes that an incomplete head of a response needs.
     pub(crate) fn set_head(&self, bytes: u64) {
         self.head.set(bytes);
     }
@@ -93,7 +93,7 @@ impl Interest {
         self.news.replace(Rc::clone(news));
     }
 
-    /// Makes the client wait for an answer that nothing looks for yet.
+    /// Makes the client wait for an answer for which no search has begun.
     pub(crate) fn leave(&self) {
         self.key.set(Key::NONE);
         self.head.set(0);

@@ -17,7 +17,7 @@ pub(crate) const TEXT_BYTES_END: u64 = 64 * 1024 * 1024;
 const SOURCES_MAX: usize = 64;
 /// The limit of lines about gateways, and of lines from each source of text.
 const GATEWAYS: Limit = Limit { burst: 100, per_second: 20 };
-/// The limit of lines that clients can cause as often as they want.
+/// The limit of lines that clients can cause as often as they like.
 const CLIENTS: Limit = Limit { burst: 10, per_second: 1 };
 
 /// The lines that a handler of a worker may log.
@@ -42,7 +42,7 @@ struct Limit {
 pub struct Budget {
     limit: Limit,
     left: u32,
-    /// When `left` was last raised.
+    /// The time at which `left` was last raised.
     since: Time,
     dropped: u64,
 }
@@ -55,8 +55,8 @@ impl Lines {
         }
     }
 
-    /// Like [`note`](Self::note), for a line of the text that an application or the programs of a directory write to standard
-    /// error.
+    /// Like [`note`](Self::note), for a line of the text that an application, or a program of a directory, writes to
+    /// standard error.
     pub(crate) fn note_text(&mut self, shell: &mut Shell, source: &str, name: &str, text: &str) {
         let now = shell.cx.now;
         if let Some(dropped) = self.budget_of(source, now).take(now) {
@@ -105,7 +105,7 @@ impl Lines {
 }
 
 impl Budget {
-    /// The budget of lines that clients cause as often as they want: 10 without a pause, then 1 a second.
+    /// The budget of lines that clients can cause as often as they like: 10 without a pause, then 1 a second.
     pub fn of_clients() -> Self {
         Self::new(CLIENTS)
     }
@@ -114,7 +114,7 @@ impl Budget {
         Self { limit, left: limit.burst, since: Time::default(), dropped: 0 }
     }
 
-    /// Returns true if the budget is as if no line had ever been logged.
+    /// Returns true if the budget is in the state that it has before the first line.
     fn is_full(&mut self, now: Time) -> bool {
         self.refill(now);
         self.left == self.limit.burst && self.dropped == 0
@@ -130,8 +130,8 @@ impl Budget {
         }
     }
 
-    /// Takes a line from the budget. Returns the number of lines that were dropped before it, or `None` if it is
-    /// dropped, too.
+    /// Takes a line from the budget. Returns the number of lines that were dropped before this line, or `None` if this
+    /// line is dropped, too.
     pub fn take(&mut self, now: Time) -> Option<u64> {
         self.refill(now);
         if self.left == 0 {
@@ -155,13 +155,13 @@ fn log(shell: &mut Shell, name: &str, text: &str, dropped: u64, kind: &str) {
 pub(crate) struct Text {
     /// The beginning of the line that is not complete.
     line: Vec<u8>,
-    /// Bytes that have come.
+    /// The number of bytes that have come.
     bytes: u64,
 }
 
 impl Text {
-    /// Takes the next piece, and gives the lines that end in it, up to [`TEXT_BYTES_MAX`] of all pieces. Returns false if
-    /// the whole piece is beyond them.
+    /// Takes the next piece, and returns the lines that end in this piece. Of all pieces, the first [`TEXT_BYTES_MAX`]
+    /// bytes are used. Returns false if the whole piece is beyond this limit.
     pub(crate) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&str)) -> bool {
         let before = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         let room = TEXT_BYTES_MAX.saturating_sub(before);
@@ -187,12 +187,12 @@ impl Text {
         room > 0
     }
 
-    /// Returns whether it has [`TEXT_BYTES_END`] or more.
+    /// Returns true if the text has [`TEXT_BYTES_END`] or more bytes.
     pub(crate) const fn is_endless(&self) -> bool {
         self.bytes >= TEXT_BYTES_END
     }
 
-    /// Gives the beginning of a line, if there is one: the text has ended.
+    /// Returns the beginning of a line, if there is one, because the text has ended.
     pub(crate) fn end(&mut self, mut take: impl FnMut(&str)) {
         if !self.line.is_empty() {
             take(&String::from_utf8_lossy(&self.line));
@@ -242,10 +242,10 @@ mod tests {
         for number in 0..SOURCES_MAX {
             assert!(take(&number.to_string(), 1));
         }
-        // Those that came last share one.
+        // The sources that came last share one budget.
         assert_eq!((0..200).filter(|number| take(&format!("x{number}"), 1)).count(), 98);
         assert!(!take("a", 1) && take("b", 1));
-        // All but the one with dropped lines have none any more.
+        // All budgets but the one with dropped lines have no entry any more.
         assert!(take("new", 1000));
         assert_eq!(lines.texts.keys().map(|name| &name[..]).collect::<Vec<_>>(), ["", "a", "new"]);
     }

@@ -1,7 +1,7 @@
 //! The names of fields that all gateways treat alike.
 
-/// Fields by which an upstream hands a request over to a file, or says how its response is to be sent. None of them is
-/// for the client.
+/// Fields by which an upstream hands a request over to a file, or says how its response is to be sent. The client gets
+/// none of these fields.
 const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
 
 /// Returns true if a field is for a proxy in front of the upstream, and not for the client.
@@ -11,9 +11,9 @@ pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
         .any(|start| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
 }
 
-/// Returns true for a field in which a proxy or a content delivery network reports the scheme or the host of its client's
-/// request. Many applications believe such a field, so it counts only if a trusted proxy has sent it. `X-Forwarded-For`
-/// is no such field, because it has only addresses.
+/// Returns true for a field in which a proxy or a content delivery network reports the scheme or the host of its
+/// client's request. Many applications believe such a field, so the field counts only if a trusted proxy has sent it.
+/// `X-Forwarded-For` is no such field, because it has only addresses.
 pub(crate) fn is_of_outer_request(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 9] = [
         b"CF-Visitor",
@@ -38,8 +38,8 @@ pub(crate) fn is_of_outer_request(name: &[u8]) -> bool {
     }
 }
 
-/// Returns true if a field is nearly one of those that frame a message, so that some server may mistake it for the real
-/// field: `Transfer_Encoding`.
+/// Returns true if the name of a field is nearly a name of a field that frames a message, such as `Transfer_Encoding`.
+/// Some server may mistake such a field for the real field.
 pub(crate) fn imitates_framing(name: &[u8]) -> bool {
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
     // A name of the same length with a hyphen at this position is the real field, or has other letters.
@@ -55,7 +55,8 @@ pub(crate) fn imitates_framing(name: &[u8]) -> bool {
         && (is_nearly(b"Content-Length", 7) || is_nearly(b"Transfer-Encoding", 8))
 }
 
-/// Returns whether a name has letters, digits and hyphens only. To many programs `X_Real_IP` is the same as `X-Real-IP`.
+/// Returns true if a name has only letters, digits and hyphens. To many programs `X_Real_IP` is the same as
+/// `X-Real-IP`.
 pub(crate) fn is_plain(name: &[u8]) -> bool {
     const PLAIN: [bool; 256] = {
         let mut plain = [false; 256];

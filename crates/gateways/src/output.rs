@@ -1,8 +1,8 @@
-//! The content of a response on its way from a program or an upstream to the client. It knows no pipe and no socket,
-//! just as the [input](super::input).
+//! The content of a response on its way from a program or an upstream to the client. This module knows no pipe and no
+//! socket, like the [input](super::input).
 //!
 //! A request is charged for its response before the response comes: 20 KiB until its turn, then the whole cyclic
-//! buffer. If the worker's budget has no room for another such buffer, a content gets a small buffer of 36 KiB. If the
+//! buffer. If the worker's budget has no room for a cyclic buffer, the content gets a small buffer of 36 KiB. If the
 //! budget has no room for 20 KiB, 4 KiB are received at a time and wait. Then later requests wait in the client's
 //! socket.
 
@@ -34,9 +34,9 @@ const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::o
 #[derive(Debug)]
 pub(crate) struct Output {
     waiting: Row<Waiting>,
-    /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
+    /// Bytes that may wait in the heap while more bytes come. They are charged before they are there.
     allowance: u64,
-    /// Bytes that may wait in memory when the client receives this content and no other.
+    /// Bytes that may wait in memory if the client receives only this content.
     memory_max: u64,
     /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
     in_heap: u64,
@@ -49,11 +49,11 @@ pub(crate) struct Output {
     lent: u64,
     /// The fields of the trailer section.
     pub(crate) trailers: FieldSection<'static>,
-    /// The pieces that the client's transport can send; known once the producer has been asked.
+    /// The pieces that the client's transport can send. They are known after the first call of the producer.
     pub(crate) takes: Option<Takes>,
     /// True if the client had other requests at the same time, or received little, when the producer was last asked.
     pub(crate) is_shared: bool,
-    /// Bytes that are missing to the promised length.
+    /// Bytes that are still missing from the promised length.
     left: Option<u64>,
     end: Option<Produced>,
     /// True if the producer has said that it waits.
@@ -77,7 +77,7 @@ pub(crate) struct OutputProducer {
 }
 
 impl Output {
-    /// A content without bytes. The bytes that it may hold before its turn are charged to `account`.
+    /// Creates a content without bytes. The bytes that it may hold before its turn are charged to `account`.
     pub(crate) fn new(account: &Account) -> Self {
         Self {
             waiting: Row::new(),
@@ -98,7 +98,7 @@ impl Output {
         }
     }
 
-    /// The same content; `bytes` of it may wait in memory when its turn has come.
+    /// The same content, but `bytes` bytes of it may wait in memory when its turn has come.
     pub(crate) fn up_to(self, bytes: u64) -> Self {
         Self { memory_max: bytes, ..self }
     }
@@ -116,12 +116,12 @@ impl Output {
         self.recharge();
     }
 
-    /// The bytes that the content may hold before its turn, or that it has if it has ended.
+    /// The bytes that the content may hold before its turn. If the content has ended, the bytes that it has.
     pub(crate) fn reserved(&self) -> u64 {
         self.charge.bytes().max(self.in_memory())
     }
 
-    /// Charges the bytes that are in the heap, or that may come to be there.
+    /// Charges the bytes that are in the heap, or that may still come there.
     fn recharge(&mut self) {
         let is_over = self.end.is_some() || self.is_unwanted;
         let expected = if is_over { 0 } else { self.allowance };
@@ -171,7 +171,7 @@ impl Output {
         }
     }
 
-    /// Returns true if nothing waits for the client here. Bytes may be lent.
+    /// Returns true if no bytes wait for the client here. Bytes may be lent.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -227,7 +227,7 @@ impl Output {
         is_whole
     }
 
-    /// Returns true if the content has its end, complete or not.
+    /// Returns true if the content has ended, complete or not.
     pub(crate) const fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -248,7 +248,7 @@ impl Output {
         Some(piece)
     }
 
-    /// Drops the rest: the client wants no more of the content.
+    /// Drops the rest, because the client wants no more of the content.
     pub(crate) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = Row::new();
@@ -368,7 +368,7 @@ mod tests {
         telling(output, Rc::default())
     }
 
-    /// The producer of a content for a gateway that learns these news.
+    /// The producer of a content. The gateway that fills this content learns these news.
     fn telling(output: Output, news: Rc<RefCell<News>>) -> OutputProducer {
         let interest = Rc::new(Interest::new(Key::NONE, false, news));
         OutputProducer { output: Rc::new(RefCell::new(output)), interest }
@@ -380,7 +380,7 @@ mod tests {
             (None, &["ab", "c"][..], true, "abc", Produced::Ended, true),
             (None, &["ab", "c"], false, "abc", Produced::Failed, true),
             (Some(3), &["ab", "c"], true, "abc", Produced::Ended, true),
-            // It was complete before the failure.
+            // The content was complete before the failure.
             (Some(3), &["ab", "c"], false, "abc", Produced::Ended, true),
             (Some(4), &["ab", "c"], true, "abc", Produced::Failed, true),
             (Some(2), &["abc"], true, "ab", Produced::Ended, false),
@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// The sink of a client that receives little.
+    /// The sink of a client that receives few bytes at a time.
     #[derive(Default)]
     struct Shared(Vec<u8>);
 

@@ -1,4 +1,5 @@
-//! The bytes of the files in which bodies of requests wait: for all workers together, and shared out among clients.
+//! The bytes of the files in which bodies of requests wait. All workers share these bytes, and clients get shares of
+//! them.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::borrow::Cow;
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use session::limits::ClientKey;
 
-/// The most files, and the most if there are few descriptors. Each file counts at least for its part of all bytes.
+/// The maximum number of files, and this maximum if there are few descriptors. Each file counts at least for its part
+/// of all bytes.
 const FILES_MAX: usize = 1024;
 const FILES_MIN: usize = 16;
 /// The part of the descriptors of the process that files of bodies may have.
@@ -20,8 +22,9 @@ pub(crate) type Holder = Option<ClientKey>;
 
 /// The limit of the files of all bodies.
 ///
-/// A client may have all of it while no other client needs it. Otherwise the client that has most gives way: its
-/// largest file whose body is still coming. No client has to give way to a client that would have more.
+/// A client may use all bytes while no other client needs any. Otherwise the client that uses most bytes gives way: it
+/// loses its largest file whose body is still coming. No client has to give way to a client that would then use more
+/// bytes.
 #[derive(Debug)]
 pub struct Quota {
     bytes_max: AtomicU64,
@@ -41,12 +44,12 @@ struct State {
 struct Entry {
     client: Holder,
     bytes: u64,
-    /// True while the body comes.
+    /// True while the body of the file comes.
     may_give_way: bool,
     gives_way: Arc<AtomicBool>,
 }
 
-/// A file, which counts until this is dropped.
+/// A file of the quota. The file counts until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     quota: Arc<Quota>,
@@ -58,13 +61,14 @@ pub(crate) struct Reservation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Granted,
-    /// Other files give way; ask again later.
+    /// Other files give way; the caller asks again later.
     Soon,
     /// No file gives way.
     None,
 }
 
-/// The directory for files of a route with this `buffer-dir`; without one, the system's directory for temporary files.
+/// The directory for files of a route with this `buffer-dir`. A route without `buffer-dir` uses the system's directory
+/// for temporary files.
 pub fn directory(buffer_dir: Option<&Path>) -> Cow<'_, Path> {
     buffer_dir.map_or_else(|| Cow::Owned(env::temp_dir()), Cow::Borrowed)
 }
@@ -75,24 +79,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Quota {
-    /// Makes the quota. `descriptors` is the number of descriptors that the process may have.
+    /// Creates the quota. `descriptors` is the number of descriptors that the process may have.
     pub fn new(bytes_max: u64, descriptors: usize) -> Arc<Self> {
         let files_max = (descriptors / DESCRIPTORS_PART).clamp(FILES_MIN, FILES_MAX) as u64;
         let bytes_max = AtomicU64::new(bytes_max);
         Arc::new(Self { bytes_max, files_max, state: Mutex::default() })
     }
 
-    /// The bytes that all files may have.
+    /// The number of bytes that all files together may have.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Changes the bound. Files that there are stay.
+    /// Changes the limit. Existing files stay.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Counts a new file, which is empty.
+    /// Counts a new file. It is empty.
     pub(crate) fn add(self: &Arc<Self>, client: Holder) -> Reservation {
         let gives_way = Arc::new(AtomicBool::new(false));
         let entry =
@@ -105,7 +109,7 @@ impl Quota {
         Reservation { quota: Arc::clone(self), number, gives_way }
     }
 
-    /// The bytes that count now.
+    /// The number of bytes that are counted now.
     #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         lock(&self.state).used
@@ -125,7 +129,7 @@ impl Reservation {
         self.gives_way.load(Ordering::Relaxed)
     }
 
-    /// Records that the body has come: its file no longer gives way.
+    /// Records that the whole body has come. From now on its file does not give way.
     pub(crate) fn stay(&self) {
         if let Some(entry) = lock(&self.quota.state).files.get_mut(&self.number) {
             entry.may_give_way = false;
@@ -216,7 +220,7 @@ mod tests {
         assert!(!first.gives_way());
         drop(second);
         assert_eq!(other.reserve(1000), Room::Granted);
-        // Half of all for each of two.
+        // Each of the two clients gets half of all bytes.
         assert_eq!(other.reserve(MAX / 2), Room::Granted);
         assert_eq!(other.reserve(MAX / 2 + 1), Room::None);
         drop((first, other));
@@ -231,7 +235,7 @@ mod tests {
         first.stay();
         assert_eq!(other.reserve(1), Room::None);
         assert!(!first.gives_way());
-        // A greater bound is for those that come then.
+        // A larger limit is for files that come after the change.
         quota.set_bytes_max(2 * MAX);
         assert_eq!(other.reserve(1), Room::Granted);
     }
@@ -250,8 +254,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the bound holds, and the client that needs least gets what it needs, as long as bodies that have
-        /// come leave so much.
+        /// The limit holds whatever happens. The client that needs the fewest bytes gets what it needs, as long as the
+        /// files of complete bodies leave this many bytes.
         #[test]
         fn the_bound_holds_and_a_small_client_is_served(
             events in proptest::collection::vec((0_u8..4, any::<Index>(), 1_u64..MAX, 0_u8..8), 0..80),

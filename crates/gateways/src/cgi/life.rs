@@ -22,11 +22,11 @@ use crate::programs::supervisor::PATIENCE;
 /// The time from the end of the leader or of the output to the end of the response.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
-/// The state of a program, which decides what is done with the program.
+/// The state of a program. This state decides what is done with the program.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     deadline: Time,
-    /// Bytes that it may still put out.
+    /// Bytes that the program may still put out.
     left: u64,
     output: Output,
     leader: Leader,
@@ -38,7 +38,7 @@ pub(super) struct Life {
 enum Output {
     /// The output is open. The time is since when there has been nothing to read, if the server wants to read.
     Open(Option<Time>),
-    /// It has ended, at this time.
+    /// The output has ended, at this time.
     Ended(Time),
 }
 
@@ -46,7 +46,7 @@ enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Runs,
-    /// The leader has ended at this time, perhaps by a signal; or it was given up.
+    /// The leader has ended at this time, perhaps by a signal; or the wait for the leader was given up.
     Ended(Time, Option<i32>),
 }
 
@@ -54,7 +54,7 @@ enum Leader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     No,
-    /// It is to be stopped.
+    /// The program has to be stopped.
     Asked(Cause),
     /// SIGTERM was sent at this time.
     Terminated(Cause, Time),
@@ -82,7 +82,7 @@ pub(super) enum Cause {
 /// The end of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It is complete.
+    /// The response is complete.
     Whole,
     /// The rest will not come.
     Cut(Cause),
@@ -95,7 +95,7 @@ pub(super) enum Action {
     Terminate,
     /// Send SIGKILL.
     Kill,
-    /// Wait for the leader, which has ended. It is the last action.
+    /// Wait for the leader, which has ended. This is the last action.
     Reap,
 }
 
@@ -168,7 +168,7 @@ impl Life {
         )
     }
 
-    /// Returns whether the program is being stopped.
+    /// Returns true if the program is being stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop != Stop::No
     }
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(life.end(nearly(21)), None);
         assert_eq!(life.end(after(21)), Some(End::Whole));
         assert_eq!(life.poll(after(21)), Some(Action::Terminate));
-        // It obeys.
+        // The program obeys the signal.
         life.handle_output_end(after(22));
         assert_eq!(life.poll(after(22)), Some(Action::Reap));
     }

@@ -111,7 +111,7 @@ pub struct Reached {
 }
 
 impl Programs {
-    /// None yet. `quota` bounds the files of bodies.
+    /// Creates a `Programs` without programs. `quota` bounds the files of bodies.
     pub fn new(quota: Arc<Quota>) -> Self {
         Self {
             programs: Slab::new(),
@@ -141,7 +141,7 @@ impl Programs {
         Some(self.bodies.offer(request.ticket, framing, needs, (bytes_max, false), &self.news))
     }
 
-    /// Takes the body of a request whose answer was not looked for yet, if a body was offered.
+    /// Takes the body of a request for which no search has begun, if a body was offered.
     pub fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
         self.bodies.take(ticket)
     }

@@ -6,16 +6,16 @@ use std::rc::{Rc, Weak};
 
 use super::Input;
 
-/// The bodies that are being collected, and some that were, the oldest first.
+/// The bodies that are being collected, the oldest first. Bodies that have gone may still have an entry.
 #[derive(Debug, Default)]
 pub(crate) struct BodyQueue {
     bodies: VecDeque<Weak<RefCell<Input>>>,
-    /// The number of them at which those that have gone are looked for.
+    /// When the queue has this many entries, the entries of bodies that have gone are removed.
     tidied_at: usize,
 }
 
 impl BodyQueue {
-    /// Adds a body, and forgets those that have gone, now and then.
+    /// Adds a body. Now and then this call removes the entries of bodies that have gone.
     pub(crate) fn push(&mut self, input: &Rc<RefCell<Input>>) {
         if self.bodies.len() >= self.tidied_at {
             self.bodies.retain(|input| input.strong_count() > 0);
@@ -24,7 +24,7 @@ impl BodyQueue {
         self.bodies.push_back(Rc::downgrade(input));
     }
 
-    /// Takes the oldest body out that has not gone.
+    /// Takes out the oldest body that has not gone.
     pub(super) fn pop(&mut self) -> Option<Rc<RefCell<Input>>> {
         while let Some(input) = self.bodies.pop_front() {
             if let Some(input) = input.upgrade() {

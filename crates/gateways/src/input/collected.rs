@@ -1,12 +1,12 @@
-//! Bodies that have to come completely before a gateway gets any of it: in memory first, and beyond that in a file
-//! without a name.
+//! Bodies that have to come completely before a gateway gets any byte. Such a body is in memory first, and then in a
+//! file without a name.
 //!
 //! ```text
 //!   push ──► waiting ──write──► file ──read──► ready ──► server, program
 //!               └──────── (once the file is empty) ─────────┘
 //! ```
 //!
-//! It decides which operation of the file is next; [`bodies`](super::super::bodies) executes it.
+//! This module decides which operation of the file is next; [`bodies`](super::super::bodies) executes the operation.
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,27 +24,28 @@ use super::{COLLECTED_BYTES_MAX, Charge, Input, Rest, Stage};
 use crate::quota::{self, Holder, Quota, Room};
 use session::handler::{CONSUMER_ROOM_MIN, Ticket};
 
-/// The maximum number of bytes of a body that one write has; the client goes on sending meanwhile.
+/// The maximum number of bytes that one write has. The client goes on sending meanwhile.
 const WRITE_BYTES: u64 = 256 * 1024;
-/// Fewer bytes are written only if their memory is needed for others.
+/// Fewer bytes than this are written only if other bodies need the memory.
 const WRITE_BYTES_MIN: u64 = 64 * 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// Bytes of all bodies in memory, for the gateways of one kind of a worker. Beyond it clients wait.
+/// The maximum number of bytes of all bodies in memory, for the gateways of one kind of a worker. At this limit clients
+/// wait.
 pub(crate) const POOL_BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
 
-/// The memory of the bodies that are collected, and those that have something to do.
+/// The memory of the bodies that are collected, and the bodies that have something to do.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     pub(crate) bytes: Rc<Cell<u64>>,
-    /// Those that an operation of a file may be needed for.
+    /// The bodies that may need an operation of a file.
     pub(crate) wanting: RefCell<Vec<Weak<RefCell<Input>>>>,
-    /// True once a client has found no room because of others.
+    /// True if a client has found no room because other clients use the memory.
     pub(crate) starves: Cell<bool>,
 }
 
 impl Pool {
-    /// Returns whether no body has bytes, wants anything or waits for room.
+    /// Returns true if no body has bytes, wants an operation or waits for room.
     pub(crate) fn is_idle(&self) -> bool {
         self.bytes.get() == 0 && !self.starves.get() && self.wanting.borrow().is_empty()
     }
@@ -53,17 +54,17 @@ impl Pool {
 /// The memory and the directory that may store a body while it is collected.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// Bytes of it that may wait in memory, but [`COLLECTED_BYTES_MAX`] at most.
+    /// The bytes of the body that may wait in memory. At most [`COLLECTED_BYTES_MAX`].
     pub memory_max: u64,
-    /// The client whose share of memory and files it takes.
+    /// The client to whose share of memory and files the body belongs.
     pub client: Holder,
-    /// The directory of its file.
+    /// The directory for the file of the body.
     pub dir: Box<Path>,
     /// The device of that directory, as long as nothing is open there.
     pub device: Device,
 }
 
-/// The state of a body that is collected whole, beside the state that each body has ([`Input`]).
+/// The state of a body that is collected whole, in addition to the state that each body has ([`Input`]).
 #[derive(Debug)]
 pub(crate) struct Collected {
     this: Weak<RefCell<Input>>,
@@ -72,15 +73,15 @@ pub(crate) struct Collected {
     pub(super) charge: Charge,
     storage: Storage,
     file: Option<BodyFile>,
-    /// True while its memory is needed for others.
+    /// True while other bodies need the memory of this body.
     is_pressed: bool,
-    /// True while it is among those that may want something.
+    /// True while this body is among the bodies that may need an operation.
     is_listed: bool,
-    /// True if its client has found no room because of others.
+    /// True if the client of this body has found no room because other clients use the memory.
     starves: Cell<bool>,
 }
 
-/// The file of a body: first all that is in it is written, then all is read.
+/// The file of a body. First all bytes of the file are written, then all bytes are read.
 #[derive(Debug)]
 struct BodyFile {
     reservation: Rc<quota::Reservation>,
@@ -88,12 +89,12 @@ struct BodyFile {
     fd: Option<Fd>,
     /// True while an operation is in flight.
     is_busy: bool,
-    /// Bytes that are on their way into it.
+    /// Bytes that are on their way into the file.
     writing: u64,
     written: u64,
-    /// Bytes that were read, or are in `ready`.
+    /// Bytes of the file that were read, or are in `ready`.
     read: u64,
-    /// Bytes that were read, and how many of them were taken.
+    /// Bytes that were read, and the number of these bytes that were taken.
     ready: Option<(Buffer, usize)>,
     buffers: Option<BufferPool>,
 }
@@ -103,25 +104,26 @@ struct BodyFile {
 pub(crate) struct Step {
     pub(crate) op: Op,
     pub(crate) device: Device,
-    /// It counts as long as the operation is in flight.
+    /// The file counts as long as the operation is in flight.
     pub(crate) reservation: Rc<quota::Reservation>,
 }
 
 /// The event that a body waits for.
 #[derive(Debug)]
 pub(crate) enum Wait {
-    /// Nothing of a file.
+    /// The body waits for no file.
     Nothing,
-    /// This operation.
+    /// The body waits for the end of this operation.
     Step(Step),
-    /// Room among all files: others give way.
+    /// The body waits for room among all files. Other files give way.
     Room,
 }
 
 /// The reason why a body is given up.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// All files have as many bytes as they may have, and its client has most of them.
+    /// All files together have as many bytes as they may have, and the client of this body has more of these bytes than
+    /// any other client.
     NoRoom,
     /// The disk has failed.
     Disk(io::Error),
@@ -148,9 +150,9 @@ impl Collected {
         }
     }
 
-    /// The room that is left in memory while `waiting` bytes wait there.
+    /// The room in memory while `waiting` bytes wait there.
     pub(super) fn room(&self, waiting: u64) -> u64 {
-        // The session needs room for the framing of the last bytes, too.
+        // The session also needs room for the framing of the last bytes.
         let most = match self.file {
             None => self.storage.memory_max,
             Some(_) => self.storage.memory_max.min(WRITE_BYTES),
@@ -164,7 +166,7 @@ impl Collected {
         own.min(of_all)
     }
 
-    /// Bytes of memory that are on their way to the file or from it.
+    /// Bytes in memory that are on their way to the file or from the file.
     pub(super) fn in_flight(&self) -> u64 {
         self.file.as_ref().map_or(0, |file| file.writing + file.ready_bytes().len() as u64)
     }
@@ -178,7 +180,7 @@ impl Collected {
         self.file = None;
     }
 
-    /// An operation may be needed.
+    /// Notes that the body may need an operation.
     fn want(&mut self) {
         if !core::mem::replace(&mut self.is_listed, true) {
             self.pool.wanting.borrow_mut().push(Weak::clone(&self.this));
@@ -191,7 +193,7 @@ impl BodyFile {
         self.ready.as_ref().map_or(&[], |(buffer, taken)| &buffer[*taken..])
     }
 
-    /// Bytes of the body that are in it or on the way, and were not taken.
+    /// Bytes of the body that are in the file or on the way, and were not taken.
     fn left(&self) -> u64 {
         self.written - self.read + self.writing + self.ready_bytes().len() as u64
     }
@@ -205,7 +207,7 @@ impl Input {
         }
     }
 
-    /// Bytes that are in a file, or on the way there or back.
+    /// Bytes of the body that are in a file, on the way to the file, or on the way back.
     pub(super) fn in_file(&self) -> u64 {
         match &self.stage {
             Stage::Whole(collected) => collected.file.as_ref().map_or(0, BodyFile::left),
@@ -213,7 +215,7 @@ impl Input {
         }
     }
 
-    /// Counts the memory that it takes.
+    /// Counts the memory that the body takes.
     pub(super) fn account(&mut self) {
         let waiting = self.waiting.len() as u64;
         if let Some(collected) = self.collected() {
@@ -222,7 +224,7 @@ impl Input {
         }
     }
 
-    /// More of a body that is collected has come.
+    /// Notes that more of a collected body has come.
     pub(super) fn handle_more(&mut self) {
         self.account();
         let waiting = self.waiting.len() as u64;
@@ -233,7 +235,7 @@ impl Input {
         }
     }
 
-    /// All of it has come: what is in a file is read.
+    /// Notes that all of the body has come. From now on the bytes in the file are read.
     pub(super) fn handle_end(&mut self) {
         if let Some(collected) = self.collected()
             && let Some(file) = &collected.file
@@ -255,14 +257,14 @@ impl Input {
             if file.left() > 0 {
                 collected.want();
             } else {
-                // Its reservation is free for others.
+                // Other files may use the reservation of this file.
                 collected.file = None;
             }
         }
         self.account();
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the body takes.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> u64 {
         match &self.stage {
@@ -271,7 +273,8 @@ impl Input {
         }
     }
 
-    /// Bytes of memory that others could have if it went to a file; 0 if it is on its way there already.
+    /// Bytes of memory that other bodies would get if this body went to a file. The value is 0 if the body is on its
+    /// way there already.
     pub(crate) fn spillable(&self) -> u64 {
         match &self.stage {
             Stage::Whole(collected) if !collected.is_pressed => self.waiting.len() as u64,
@@ -279,7 +282,7 @@ impl Input {
         }
     }
 
-    /// The client that has it, if it is collected.
+    /// The client of the body, if the body is collected.
     pub(crate) const fn client(&self) -> Holder {
         match &self.stage {
             Stage::Whole(collected) => collected.storage.client,
@@ -287,7 +290,7 @@ impl Input {
         }
     }
 
-    /// The directory of its file, if it is collected.
+    /// The directory for the file of the body, if the body is collected.
     pub(crate) fn dir(&self) -> &Path {
         match &self.stage {
             Stage::Whole(collected) => &collected.storage.dir,
@@ -295,7 +298,7 @@ impl Input {
         }
     }
 
-    /// Its request, if it is collected.
+    /// The request of the body, if the body is collected.
     pub(crate) const fn ticket(&self) -> Option<Ticket> {
         match &self.stage {
             Stage::Whole(collected) => Some(collected.ticket),
@@ -303,7 +306,7 @@ impl Input {
         }
     }
 
-    /// Its memory is needed for others.
+    /// Notes that other bodies need the memory of this body.
     pub(crate) fn press(&mut self) {
         if let Some(collected) = self.collected() {
             collected.is_pressed = true;
@@ -311,31 +314,32 @@ impl Input {
         }
     }
 
-    /// Returns whether its client has found no room because of others, and forgets that.
+    /// Returns true if the client of the body has found no room because other clients use the memory. The next call
+    /// returns false.
     pub(crate) fn take_starving(&mut self) -> bool {
         self.collected().is_some_and(|collected| collected.starves.take())
     }
 
-    /// Returns whether it has a file, or is about to get one.
+    /// Returns true if the body has a file, or will get a file soon.
     pub(crate) const fn has_file(&self) -> bool {
         matches!(&self.stage, Stage::Whole(collected) if collected.file.is_some())
     }
 
-    /// Returns whether it has to make room for other files.
+    /// Returns true if the file of the body has to make room for other files.
     pub(crate) fn gives_way(&self) -> bool {
         let Stage::Whole(collected) = &self.stage else { return false };
         self.rest == Rest::Coming
             && collected.file.as_ref().is_some_and(|file| file.reservation.gives_way())
     }
 
-    /// It is given up: nothing uses it.
+    /// Gives the body up: nothing uses the body.
     pub(crate) fn give_up(&mut self) {
         self.rest = Rest::NoRoom;
         self.release();
         self.touch();
     }
 
-    /// The next operation, which is in flight then.
+    /// Returns the next operation, and counts it as in flight.
     pub(crate) fn next_step(&mut self, quota: &Arc<Quota>) -> Result<Wait, Fault> {
         let next = self.decide(quota)?;
         if self.waiting.is_empty()
@@ -392,7 +396,7 @@ impl Input {
         let least = match (*is_pressed, is_coming) {
             (true, _) => 1,
             (false, true) => WRITE_BYTES_MIN.min(storage.memory_max),
-            // It is read soon, and need not go to the disk before.
+            // The file is read soon, so it need not go to the disk first.
             (false, false) => return Ok(Wait::Nothing),
         };
         if waits < least {
@@ -408,13 +412,14 @@ impl Input {
         file.writing = count;
         let bytes = waiting.drain(..usize::try_from(count).unwrap_or(usize::MAX)).collect();
         if waiting.is_empty() {
-            // The bytes that were collected before there was a file needed more.
+            // The bytes that were collected before the body had a file took more memory.
             *waiting = VecDeque::new();
         }
         Ok(Wait::Step(Step { op: Op::Write { file: fd, at: None, bytes }, device, reservation }))
     }
 
-    /// Handles the result of an operation. Returns the next one if it is to go on with the same bytes.
+    /// Handles the result of an operation. Returns the next operation if this operation has to go on with the same
+    /// bytes.
     pub(crate) fn handle_step(&mut self, result: io::Result<Event>) -> Result<Option<Step>, Fault> {
         let Some(collected) = self.collected() else { return Ok(None) };
         let Some(file) = &mut collected.file else { return Ok(None) };
@@ -450,7 +455,7 @@ impl Input {
             collected.want();
         }
         self.account();
-        // Its program or application can perhaps go on.
+        // The program or the application of the body can perhaps go on.
         self.touch();
         Ok(again)
     }
@@ -470,7 +475,7 @@ impl BodyFile {
         }
     }
 
-    /// A buffer of its own: that of a file whose disk hangs is nobody else's.
+    /// Each file has a buffer of its own. So a file whose disk hangs keeps no buffer from other files.
     fn buffer(&mut self, bytes: usize) -> io::Result<Buffer> {
         let buffers = match self.buffers.take() {
             Some(buffers) => buffers,
@@ -485,7 +490,7 @@ impl BodyFile {
 fn open(dir: &Path) -> Op {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND;
     let how = OpenHow { flags: flags.bits().cast_signed(), mode: 0o600, resolve: 0 };
-    // A path of a configuration has no NUL.
+    // A path of a configuration has no NUL byte.
     let path = CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
     Op::Open { dir: None, path, how }
 }

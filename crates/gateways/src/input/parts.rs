@@ -6,17 +6,17 @@ use std::rc::Rc;
 use super::body_queue::BodyQueue;
 use super::{Charge, Input, Stage};
 
-/// Bytes of parts that a worker has collected and that wait for more. Beyond this limit the parts that have been coming
-/// for longest are passed on. As many bytes may wait for upstreams that have not taken them; beyond that all parts are
-/// passed on.
+/// The maximum number of bytes of collected parts that wait for more bytes, in one worker. Beyond this limit the parts
+/// that have been coming for the longest time are passed on. The same number of bytes may wait for upstreams that have
+/// not taken them. Beyond this limit all parts are passed on.
 const WAITING_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The collected parts of long bodies. A gateway needs no complete body, so no body is given up for another: it is
-/// passed on with less.
+/// The collected parts of long bodies. A gateway needs no complete body. So if memory is scarce, a shorter part is
+/// passed on, and no body is given up.
 #[derive(Debug)]
 pub(crate) struct Parts {
     waiting_bytes_max: u64,
-    /// Bytes of parts that wait for more.
+    /// Bytes of parts that wait for more bytes.
     waiting: Rc<Cell<u64>>,
     /// Bytes of parts that were passed on and have not been taken.
     passed_on: Rc<Cell<u64>>,
@@ -35,7 +35,7 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// The stage of a new body of which `bytes` bytes are collected first, if there is room for them.
+    /// The stage of a new body. First `bytes` bytes of this body are collected, if there is room for them.
     pub(crate) fn stage(this: &Rc<Self>, bytes: u64) -> Stage {
         let bytes = bytes.min(this.waiting_bytes_max);
         if bytes == 0 || this.waiting.get() >= this.waiting_bytes_max || this.is_full() {
@@ -50,7 +50,7 @@ impl Parts {
         self.queue.borrow_mut().push(input);
     }
 
-    /// The charge of a body that is passed on, and of which `bytes` bytes have come.
+    /// The charge of a body that is passed on when `bytes` bytes of the body have come.
     pub(super) fn passed_on(&self, bytes: u64) -> Charge {
         let mut charge = Charge::new(Rc::clone(&self.passed_on));
         charge.add(bytes);
@@ -65,7 +65,7 @@ impl Parts {
         }
     }
 
-    /// Returns true if upstreams leave so much untaken that no part may wait.
+    /// Returns true if upstreams have not taken so many bytes that no part may wait.
     fn is_full(&self) -> bool {
         self.waiting.get() + self.passed_on.get() > 2 * self.waiting_bytes_max
     }
@@ -106,7 +106,8 @@ mod tests {
         body.0.borrow().is_awaited()
     }
 
-    /// Checks the accounts, and returns them: bytes of parts that wait for more, and of those that were passed on.
+    /// Checks the accounts. Returns the bytes of parts that wait for more bytes, and the bytes of parts that were
+    /// passed on.
     fn check<'a>(parts: &Parts, bodies: impl Iterator<Item = &'a Body>) -> (u64, u64) {
         let (mut waiting, mut passed_on) = (0, 0);
         for (input, _) in bodies {
@@ -145,7 +146,7 @@ mod tests {
             assert_eq!(check(&parts, [&body].into_iter()), (0, bytes as u64));
             let room = (STREAMED_BYTES_MAX - bytes) as u64;
             assert_eq!(body.1.as_ref().unwrap().room(), room);
-            // A part that was passed on does not count the bytes that come later.
+            // The account of a part that was passed on does not include bytes that come later.
             assert_eq!(body.0.borrow_mut().take(100).len(), bytes);
             if !has_ended {
                 push(&mut body, 1000);
@@ -165,7 +166,7 @@ mod tests {
         push(&mut bodies[3], 1);
         assert!(bodies.iter().all(waits), "there are no more than there may be");
         assert!(!waits(&offer(&parts, 50)));
-        // One byte too many: the first has to go, and that is enough.
+        // There is one byte too many. The first part has to be passed on, and this is enough.
         push(&mut bodies[2], 1);
         let waiting: Vec<_> = bodies.iter().map(waits).collect();
         assert_eq!(waiting, [false, true, true, true]);
@@ -176,7 +177,7 @@ mod tests {
         let waiting: Vec<_> = bodies.iter().map(waits).collect();
         assert_eq!(waiting, [false, false, false, true, true]);
         assert_eq!(check(&parts, bodies.iter()), (100, 100));
-        // Servers that receive nothing have as much as may wait: no part waits any longer.
+        // The upstreams take nothing and have as many bytes as may wait for them. So no part waits any longer.
         push(&mut bodies[3], 1);
         assert_eq!(check(&parts, bodies.iter()), (0, 201));
         assert!(!waits(&offer(&parts, 50)));
@@ -205,13 +206,13 @@ mod tests {
         Offer(u64),
         Push(Index, usize),
         End(Index),
-        /// A server receives this much of it.
+        /// An upstream takes this many bytes of the body.
         Take(Index, usize),
-        /// Nothing uses it any more.
+        /// Nothing uses the body any more.
         DropRest(Index),
         /// The client leaves.
         Leave(Index),
-        /// The gateway forgets it, too.
+        /// The gateway forgets the body, too.
         Drop(Index),
     }
 

@@ -52,7 +52,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The number of times that a file is opened again after a rename or a mount elsewhere (`EAGAIN`, openat2(2)).
 const OPENS_MAX: usize = 64;
 /// The pauses before a program that is open for writing is tried again. A process that was forked during the write may
-/// have it open for an instant longer.
+/// have the program open for an instant longer.
 const BUSY_PAUSES: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
 
@@ -87,11 +87,11 @@ pub struct Numbers {
     pub directory: PathBuf,
     /// Programs that run or are being started.
     pub running: u32,
-    /// The maximum of these (`processes`).
+    /// The maximum number of programs that run or are being started (`processes`).
     pub running_max: u32,
-    /// Requests that wait for one of them to end, or for a thread.
+    /// Requests that wait for the end of a program, or for a thread.
     pub waiting: usize,
-    /// The maximum of these. Further requests are refused.
+    /// The maximum number of requests that wait. Further requests are refused.
     pub waiting_max: usize,
 }
 

@@ -19,8 +19,8 @@ use super::supervisor::{self, Start};
 
 /// A program that was started. When it is dropped, its processes are killed.
 ///
-/// Only [`reap`](Self::reap) waits for the leader, so that the leader's number, which is that of the group, stays its
-/// own.
+/// Only [`reap`](Self::reap) waits for the leader. Until then no other process gets the number of the leader, which is
+/// also the number of the group.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,
@@ -51,7 +51,7 @@ impl Process {
     pub(super) fn new(mut child: Child, mark: u64, start: &Start, slot: Slot) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // The calls fail if the child has ended, which is as good.
+            // The calls fail if the child has ended, and then nothing needs to be done.
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = child.wait();
         })?;
@@ -95,7 +95,8 @@ impl Process {
         }
         // The call fails if only the zombie of the leader is left.
         let mut sent = kill_process_group(self.pid, signal);
-        // The leader may have joined another group. Its number stays its own until it is waited for.
+        // The leader may have joined another group. No other process gets the number of the leader until somebody waits
+        // for the leader.
         if getpgid(Some(self.pid)) != Ok(self.pid) {
             sent = kill_process(self.pid, signal);
         }
@@ -103,7 +104,7 @@ impl Process {
         sent != Err(Errno::PERM)
     }
 
-    /// Waits for the leader, which has ended. If it still runs, it is waited for when it ends.
+    /// Waits for the leader, which has ended. If the leader still runs, the server waits for it when it ends.
     pub(crate) fn reap(&mut self) {
         supervisor::reap(self.pid);
         self.is_reaped = true;

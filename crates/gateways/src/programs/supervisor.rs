@@ -1,10 +1,10 @@
-//! The list of the processes of all programs, and the signals for them. To find the processes takes many system calls,
-//! so a thread of its own does it.
+//! The list of the processes of all programs, and the signals for these processes. The search for the processes takes
+//! many system calls, so it has a thread of its own.
 //!
 //! Processes that get SIGTERM get SIGKILL after `PATIENCE`, also if their program is over by then.
 //!
-//! The thread also waits for orphans that the server has adopted, so that they leave no zombies. It leaves the leaders
-//! to their `Process`.
+//! The thread also waits for orphans that the server has adopted, so that they leave no zombies. Each `Process` waits
+//! for its own leader.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,8 +20,8 @@ use super::descendants::{self, Scope, Traces};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The most passes that look for processes to kill, because processes may start others meanwhile.
 const KILL_PASSES_MAX: usize = 20;
-/// The passes in a row that must find nothing. A process whose parent ends during a pass may not be found by it: it
-/// leaves a list of children that is read later for one that has been read.
+/// The passes in a row that must find nothing. If the parent of a process ends during a pass, this pass may miss the
+/// process. The process leaves a list of children that the pass has yet to read for a list that the pass has read.
 const EMPTY_PASSES: usize = 2;
 /// The pause between two passes, in which processes end.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
@@ -177,7 +177,7 @@ pub fn kill_all() {
     kill(left, &leaders);
 }
 
-/// Kills the processes of programs, and those that they start meanwhile.
+/// Kills the processes of programs, and the processes that these start meanwhile.
 fn kill(programs: Vec<(Arc<Traces>, Scope)>, leaders: &HashSet<Pid>) {
     let mut left: Vec<_> = programs.into_iter().map(|program| (program, 0)).collect();
     for _ in 0..KILL_PASSES_MAX {

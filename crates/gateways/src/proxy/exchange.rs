@@ -72,7 +72,7 @@ pub(super) struct Exchange {
 /// The stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was sent to the upstream yet; the body may be being collected.
+    /// Nothing was sent to the upstream yet. Perhaps the body is still being collected.
     Collecting,
     /// The connection is being made.
     Connecting,
@@ -80,7 +80,7 @@ enum Stage {
     Asking,
     /// The content of the response comes.
     Content,
-    /// Both sides send as they want.
+    /// Both sides send whenever they have bytes.
     Tunnel,
     Over,
 }
@@ -101,8 +101,8 @@ pub(super) struct Tools<'a> {
 }
 
 impl Exchange {
-    /// A request that is to be passed on, and whose response is charged to `account`. The hash `affinity` chooses its
-    /// server.
+    /// Creates the exchange of a request. `account` is charged for the response. The hash `affinity` chooses the server
+    /// of the request.
     pub(super) fn new(
         request: &Request<'_>,
         account: &Account,

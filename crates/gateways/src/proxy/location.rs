@@ -19,7 +19,7 @@ use config::{Protocol, ServerUrl, server_address};
 /// The URL of a request at this server, and its URL at the upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mapping<'a> {
-    /// The `Host` of the request to the upstream, most often that of the client's request.
+    /// The `Host` of the request to the upstream. In most cases this is the `Host` of the client's request.
     pub(super) host: &'a [u8],
     /// The path of the route as in the request, without a slash at its end.
     pub(super) route: &'a [u8],
@@ -28,12 +28,12 @@ pub(super) struct Mapping<'a> {
 }
 
 impl Mapping<'_> {
-    /// The `Location` for the client; `None` if it stays the same.
+    /// The `Location` for the client. `None` if the `Location` stays the same.
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
         let plain = without(b"http://", start);
         let secure = without(b"https://", start);
-        // A URL without a scheme has that of the server.
+        // A URL without a scheme has the scheme of the server's URL.
         let bare = start.strip_prefix(b"//");
         let (own, other) = match self.server.protocol {
             Protocol::Https => (secure, plain),
@@ -67,8 +67,8 @@ impl Mapping<'_> {
         address.is_some_and(|address| address == self.server.address)
     }
 
-    /// A path of the upstream, with the rest of its URL, as a path of the route; `None` if it stays the same or does
-    /// not exist.
+    /// Turns a path of the upstream, with the rest of its URL, into a path of the route. `None` if the path stays the
+    /// same or does not exist.
     fn path_back(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut base = Vec::new();
         path::resolve(self.server.path.as_ref()?.as_bytes(), &mut base);
@@ -164,7 +164,7 @@ mod tests {
             ("http://app.local:80/x", Some("/x")),
             ("//app.local/x", Some("/x")),
             ("https://app.local:80/x", Some("/x")),
-            // Another server than the upstream answers there.
+            // The server there is not the upstream.
             ("https://app.local/x", None),
             ("https://app.local:443/x", None),
         ];
@@ -234,7 +234,7 @@ mod tests {
             "/\\evil.example/v1/",
         ];
         check(&format!("{SERVER}/v1/"), "", &pairs.map(|location| (location, None)));
-        // It was a host before.
+        // The name was a host before.
         check(&format!("{SERVER}/"), "/api", &[("//other.example/a", None)]);
     }
 }

@@ -10,11 +10,11 @@
 //! the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows the upstream's
 //! protocol, and `exchange` moves the bytes.
 //!
-//! No head is copied from the peer: each is written again from the parsed head. Three tests check this: the corpus of
-//! `http_desync_guardian`, a property test, and a set of real servers and proxies (`tests/garden`). If the upstream stops
-//! before the head of its response, the client gets a 502 or 504. If it stops later, the response is cut off. If only
-//! the end of the connection marks the end of the response (HTTP/1.0), the client's connection is reset when a response
-//! is cut off.
+//! No head is copied from the peer. Each head is written anew from the parsed head. Three tests check this: the corpus
+//! of `http_desync_guardian`, a property test, and a set of real servers and proxies (`tests/garden`). If the upstream
+//! stops before the head of its response, the client gets a 502 or 504. If the upstream stops later, the response is
+//! cut off. If only the end of the connection marks the end of the response (HTTP/1.0), samum cuts the response off by
+//! a reset of the client's connection.
 //!
 //! An upstream has one duty at a time: to accept the connection, to receive waiting bytes of the request, or to send.
 //! Only progress in this duty extends its deadline. It has no duty while the client that sent the request has to act

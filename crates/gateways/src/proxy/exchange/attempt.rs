@@ -13,7 +13,7 @@ use upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
 /// The tries of a request, and the server that is tried now.
 #[derive(Debug)]
 pub(super) struct Tries {
-    /// The hash that chooses its server.
+    /// The hash that chooses the server of the request.
     affinity: u64,
     /// True if the request may be sent again without harm (RFC 9110 §9.2.2).
     pub(super) is_idempotent: bool,
@@ -26,7 +26,7 @@ pub(super) struct Tries {
     pub(super) link: Option<Key>,
     /// Bytes that had been sent through the link before this try.
     sent_before: u64,
-    /// True once a byte was received through the link.
+    /// True if a byte was received through the link.
     pub(super) has_heard: bool,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Delivery {
     pub(super) output: Rc<RefCell<Output>>,
     /// The file in which content waits for a slow client, if the route has a directory for such files.
     pub(super) spool: Option<Box<Spool>>,
-    /// Bytes of content that have come.
+    /// The number of bytes of content that have come.
     pub(super) bytes: u64,
     /// The value of `bytes` at the last look.
     bytes_before: u64,
@@ -30,7 +30,7 @@ pub(super) struct Delivery {
     dropped_bytes: u64,
     /// True if responses with this status have no content.
     is_bodiless: bool,
-    /// True once more content has come than was announced, or than the status permits.
+    /// True if more content has come than was announced, or than the status permits.
     is_over_length: bool,
 }
 
@@ -66,7 +66,7 @@ impl Delivery {
         output.has_ended() || output.is_unwanted
     }
 
-    /// The bytes that have come since the last call.
+    /// The number of bytes that have come since the last call.
     pub(super) const fn came(&mut self) -> u64 {
         self.bytes - core::mem::replace(&mut self.bytes_before, self.bytes)
     }

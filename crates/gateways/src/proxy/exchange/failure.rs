@@ -12,16 +12,16 @@ use session::reason::Reason;
 use upstream::retries::{Attempt, Reached};
 use upstream::{Change, Cost};
 
-/// The reason for trying another server, or the same one again.
+/// The reason why a request is sent again, to the same server or to another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// The server has failed.
     Failure,
-    /// It has too much to do. The next link is a new one, so bytes that follow on this link are not mistaken for
-    /// another server's response.
+    /// The server has too much to do. The next link is a new link, so bytes that follow on this link are not mistaken
+    /// for another server's response.
     Overload,
-    /// It has closed a kept link, which servers may do at any time. The try does not count, and the next link is a new
-    /// one.
+    /// The server has closed a kept link. Servers may do this at any time. The try does not count, and the next link is
+    /// a new link.
     KeptLinkEnded,
 }
 
@@ -54,7 +54,7 @@ impl Exchange {
         self.handle_broken(tools, &text, Status::BadGateway);
     }
 
-    /// Handles a link that is of no more use.
+    /// Handles a link that can no longer be used.
     pub(super) fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
         let link = self.tries.link(tools.links);
         let (was_kept, sent) = link.map_or((false, 0), |link| (link.served > 0, link.sent()));
@@ -225,7 +225,7 @@ impl Exchange {
         }
     }
 
-    /// Reports that the server is up or down, if that has changed.
+    /// Reports that the server is now up or down. Without a change nothing is reported.
     pub(super) fn note_change(&self, tools: &mut Tools<'_>, change: Option<Change>) {
         if let Some(change) = change {
             let text = format!("{change} (a server of {})", self.upstream.name);

@@ -41,9 +41,8 @@ use upstream::Link;
 /// content of known length, this is the rest after the bytes that came with the head. For a content of unknown length
 /// it is the bytes that have come, and for a tunnel the bytes that wait for the client.
 pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
-/// If one call brings less than this through a tunnel, the tunnel goes back to the ring, which needs fewer calls for a
-/// short message.
-/// It is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
+/// If one call brings fewer bytes than this through a tunnel, the tunnel goes back to the ring. The ring needs fewer
+/// calls for a short message. The value is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
@@ -79,7 +78,7 @@ impl Pools {
     /// which no buffer is left goes through a small one.
     pub(in crate::proxy) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
         let buffers = CyclicPool::charged_to(account, buffers_bytes_max, CYCLIC_BYTES_KEPT);
-        // Each exchange has at most one.
+        // Each exchange has at most one pipe.
         let small = CyclicPool::new(u64::MAX, SMALL_BYTES_KEPT);
         Self { pipes: PipePool::new(PIPES_MAX), buffers, small, files: Files::default() }
     }
@@ -405,8 +404,8 @@ impl Exchange {
         usize::try_from(self.memory_max()).unwrap_or(usize::MAX)
     }
 
-    /// Receives into another cyclic buffer from now on. Memory of a cyclic buffer becomes free only in order, and some
-    /// bytes of this one wait for the client.
+    /// From now on receives into another cyclic buffer. The memory of a cyclic buffer becomes free only in order, and
+    /// some bytes of this buffer still wait for the client.
     pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
         if self.reception.method.is_memory()
             && let Some(mut new) = self.take_whole_buffer(tools)

@@ -27,8 +27,8 @@ use session::record::UpstreamTimes;
 /// The time that the rest of a response may take after a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of a response that are received in one step while the exchange is *lean*: the worker's memory is short. No
-/// more may then wait for the client.
+/// While the worker's memory is short, the exchange is *lean*: it receives this many bytes of a response in one step.
+/// While the exchange is lean, no more bytes than this may wait for the client.
 const LEAN_BYTES_MAX: u64 = 4 * 1024;
 
 /// The line for the operator about a request that was answered before all of it was sent.
@@ -64,7 +64,8 @@ impl Exchange {
         match () {
             () if self.reception.is_lean => LEAN_BYTES_MAX,
             () if self.has_its_turn() => most,
-            // The bytes that came with the head have to leave first. Otherwise the content would keep them and a buffer.
+            // The bytes that came with the head have to be sent first. Otherwise the content would keep these bytes and
+            // a buffer.
             () if self.is_beside_others() && self.reception.method.is_pulled() && !has_buffer => {
                 most.min(SHARED_BYTES as u64 / 2)
             }
@@ -146,7 +147,7 @@ impl Exchange {
                 Heard::Partial => break,
                 heard => self.handle_heard(tools, heard, bytes.len() == at),
             }
-            // Another server is asked now, and the rest came from the one before.
+            // Another server is asked now. The rest of these bytes came from the server before.
             if self.stage == Stage::Connecting {
                 return bytes.len();
             }

@@ -28,11 +28,11 @@ pub(super) struct Reception {
 /// The way of an upstream's bytes.
 #[derive(Debug)]
 pub(super) enum ReceiveMethod {
-    /// The ring receives them.
+    /// The ring receives the bytes.
     Ring,
-    /// They are pulled into pipes, or into memory when there is a reason for it.
+    /// The bytes are pulled into pipes, or into memory if a pipe cannot be used.
     Pipes,
-    /// They are pulled into this memory.
+    /// The bytes are pulled into this memory.
     Memory {
         buffer: Cyclic,
         /// True if the quantum was used up before all bytes in the buffer were parsed.

@@ -24,23 +24,23 @@ const HELD_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Upload {
     input: Option<Rc<RefCell<Input>>>,
     given: Given,
-    /// True if there is no body, or once a link has got its end.
+    /// True if there is no body, or if a link has got the end of the body.
     pub(super) has_sent_all: bool,
 }
 
-/// The bytes of a body that links have got.
+/// The bytes of a body that were given to links.
 #[derive(Debug)]
 struct Given {
-    /// True once there are any.
+    /// True if a link has got any bytes.
     has_any: bool,
-    /// All of them, while the request can be sent again.
+    /// All bytes that links have got, while the request can be sent again.
     held: Option<Vec<u8>>,
-    /// The number of them that the current link has got.
+    /// The number of these bytes that the current link has got.
     at: usize,
 }
 
 impl Given {
-    /// No bytes so far.
+    /// The state before any bytes.
     const fn new(is_idempotent: bool) -> Self {
         let held = if is_idempotent { Some(Vec::new()) } else { None };
         Self { has_any: false, held, at: 0 }
@@ -128,7 +128,7 @@ impl Upload {
         input.is_collected() && !input.is_whole()
     }
 
-    /// The length of the body, if the whole body has come and nothing of it was taken.
+    /// The length of the body, if the whole body has come and no byte was taken.
     pub(super) fn length(&self) -> Option<u64> {
         self.input.as_ref()?.borrow().length()
     }
@@ -143,7 +143,7 @@ impl Upload {
         self.input.as_ref().is_some_and(|input| input.borrow().is_too_long())
     }
 
-    /// Returns true if the body was given up, because there is no room for it, or a disk has failed.
+    /// Returns true if the body was given up, because there is no room for the body, or because a disk has failed.
     pub(super) fn has_no_room(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.borrow().has_no_room())
     }
@@ -171,7 +171,7 @@ impl Exchange {
         let before = link.sent();
         let mut has_failed = link.flush(&mut tools.shell.ring).is_err();
         let is_tunnel = self.stage == Stage::Tunnel;
-        // A body that no link has got can be sent by another one.
+        // If no link has got a byte of the body, another link can send it.
         let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
         let mut pieces = 0;
         // The loop goes on while the upstream receives everything, because no event reports room in an empty queue.
