@@ -1,8 +1,8 @@
 //! Limits the memory that peers can make a worker hold: bytes that wait to be sent, requests that wait for an answer,
 //! and responses that wait to be logged.
 //!
-//! The memory that gateways wait for counts in advance: a request is charged for the most bytes of its response before
-//! its turn, and gives back the bytes that it did not need.
+//! The memory that gateways wait for counts in advance: a request is charged for the most bytes that its response may
+//! have before its turn. Later the request gives back the bytes that it did not need.
 //!
 //! Each connection has a budget, and all connections of a worker share one. When a connection's budget is spent, the
 //! worker receives nothing more from it and begins no further response until the peer has received some bytes. When the
@@ -14,9 +14,9 @@ use sendfile::{Account, Weight};
 
 use config::WORKER_BYTES_MAX;
 
-/// Bytes that one connection may hold. The last response that begins below this limit may exceed it by its own memory:
-/// a finished response or 64 KiB of a listing. Three finished responses of 32 KiB, each with its head, can wait while a
-/// fourth begins; one of 256 KiB, the largest for transports that send only from memory, waits alone.
+/// Bytes that one connection may hold. The last response that begins below this limit may exceed the limit by its own
+/// memory: a finished response or 64 KiB of a listing. Three finished responses of 32 KiB, each with its head, can wait
+/// while a fourth begins. A response of 256 KiB, the largest for transports that send only from memory, waits alone.
 pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.
@@ -40,7 +40,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The budget of a worker of which nothing is held.
+    /// The budget of a worker that holds nothing.
     pub fn new(bytes_max: u64) -> Self {
         Self { shared: Account::default(), own: 0, bytes_max }
     }
@@ -71,12 +71,12 @@ impl Budget {
     }
 
     /// Returns true if `bytes` more bytes may be held for a connection whose turn it is. A part of the budget is left
-    /// for those that hold little.
+    /// for connections that hold few bytes.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.held().saturating_add(bytes) <= self.bytes_max - self.bytes_max / LEFT_PART
     }
 
-    /// Returns whether a connection that holds `weight` may begin another response.
+    /// Returns true if a connection that holds `weight` may begin another response.
     pub fn allows(&self, weight: Weight) -> bool {
         let held = weight.total();
         held == 0 || (held < CONNECTION_BYTES_MAX && !self.is_spent())

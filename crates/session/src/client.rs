@@ -1,5 +1,5 @@
-//! The client of a connection or a request: its address, as access rules, limits and logs know it, and the scheme that it
-//! has asked for.
+//! The client of a connection or a request: its address, as access rules, limits and logs know the address, and the
+//! scheme that the client has asked for.
 
 use core::iter;
 use core::net::IpAddr;
@@ -15,7 +15,7 @@ use config::Peers;
 /// The client of a connection: its peer, or the client that a trusted peer has named.
 #[derive(Debug)]
 pub struct Client {
-    /// The address; `None` for a Unix socket, and for a peer that had gone when it was asked for.
+    /// The address. `None` for a Unix socket, and for a peer that had gone when the kernel was asked for the address.
     pub address: Option<IpAddr>,
     /// The name in logs.
     pub name: Box<str>,
@@ -23,13 +23,13 @@ pub struct Client {
     pub counted: Option<Counted>,
 }
 
-/// The address of a connection's client, as far as it was asked for.
+/// The address of a connection's client, if something has needed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientAddress {
     /// Nothing needed the address.
     #[default]
     Unasked,
-    /// The client has none: it is at a Unix socket, or had gone when it was asked for.
+    /// The client has no address: it is at a Unix socket, or had gone when the kernel was asked for the address.
     Absent,
     /// The address.
     Ip(IpAddr),
@@ -62,21 +62,21 @@ impl From<Option<&Client>> for ClientAddress {
     }
 }
 
-/// The sender of a request, as far as its connection and the proxies that are believed tell. Whatever depends on the
-/// scheme of a request gets it from here.
+/// The sender of a request, according to its connection and the proxies that are believed. Everything that depends on
+/// the scheme of a request gets the scheme from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The address of the other end of the connection, or the client that it has named in front of it; `None` for a Unix
-    /// socket.
+    /// The address of the other end of the connection. If this end is a proxy that has named its client in front of the
+    /// stream, the address of that client. `None` for a Unix socket.
     pub peer: Option<IpAddr>,
     /// True if the peer is a proxy that is believed.
     pub is_trusted: bool,
-    /// The client: the peer, or the one that the peer names if it is believed. It is the peer if the fields of the request
-    /// name different clients; such a request is refused.
+    /// The client: the peer, or the client that the peer names if the peer is believed. If the fields of the request
+    /// name different clients, the value is the peer, and the request is refused.
     pub client: Option<IpAddr>,
     /// The scheme that the peer itself has used.
     pub own_scheme: Scheme,
-    /// The scheme that the client has asked for, if the peer is believed and says it.
+    /// The scheme that the client has asked for, if the peer is believed and names a scheme.
     pub told_scheme: Option<Scheme>,
     /// True if `Forwarded` names another scheme than the one that the client is taken to have asked for.
     pub is_contradicted: bool,
@@ -115,19 +115,19 @@ impl Proxies {
         Self { addresses: prefixes.collect(), unix: proxies.contains(&Peers::Unix) }
     }
 
-    /// Returns whether no proxy is believed.
+    /// Returns true if no proxy is believed.
     pub fn is_empty(&self) -> bool {
         !self.unix && self.addresses == AddressSet::default()
     }
 
-    /// Returns whether a peer with this address is believed; `None` is one on a Unix socket.
+    /// Returns true if a peer with this address is believed. `None` stands for a peer on a Unix socket.
     #[inline]
     pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.map_or(self.unix, |address| self.addresses.contains(address))
     }
 
-    /// Returns the client of a request, on a connection of this client: another one if that is a proxy which
-    /// is believed, and names it.
+    /// Returns the client of a request, on a connection of this client. If the client of the connection is a proxy that
+    /// is believed and names another client, the result is that client.
     ///
     /// # Errors
     ///
@@ -159,9 +159,9 @@ impl Proxies {
         }
     }
 
-    /// Returns the scheme that the client has asked for, if this peer is a proxy that is believed, and says it.
+    /// Returns the scheme that the client has asked for, if this peer is a proxy that is believed, and names a scheme.
     pub fn told_scheme(&self, peer: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
-        // The fields of others do not count.
+        // The fields of other peers do not count.
         if !self.trusts(peer) {
             return None;
         }
@@ -170,7 +170,7 @@ impl Proxies {
         forwarded::scheme(forwarded, others, lines(head, b"X-Forwarded-Proto"), trusts)
     }
 
-    /// Returns true if `Forwarded` of a proxy that is believed names a scheme, and another than this one.
+    /// Returns true if the peer is a proxy that is believed, and its `Forwarded` names another scheme than this scheme.
     fn contradicts(&self, head: &Head<'_>, scheme: Option<Scheme>) -> bool {
         let trusts = |address| self.addresses.contains(address);
         let forwarded = lines(head, b"Forwarded");
@@ -179,7 +179,7 @@ impl Proxies {
     }
 
     /// Returns the host, perhaps with a port, that the client has asked for, if this peer is a proxy that is believed,
-    /// and says it in `Forwarded`.
+    /// and names the host in `Forwarded`.
     pub fn told_host<'a>(&self, peer: Option<IpAddr>, head: &Head<'a>) -> Option<&'a [u8]> {
         if !self.trusts(peer) {
             return None;

@@ -28,8 +28,8 @@ use metrics::Counters;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The clock, limits, configuration and counters of one worker, and what sessions leave for it. The clock and the
-/// configuration are the same during a turn.
+/// The clock, limits, configuration and counters of one worker, and the notes of sessions for the worker. The clock and
+/// the configuration are the same during a turn.
 #[derive(Debug)]
 pub struct Context {
     /// The number of this turn of the worker.
@@ -40,13 +40,13 @@ pub struct Context {
     pub unix: i64,
     /// The second whose HTTP date was last needed, and that date.
     date: Cell<(i64, [u8; DATE_LEN])>,
-    /// When that second ends.
+    /// The time at which that second ends.
     second_ends: Time,
     /// True if there is an access log.
     pub logs: bool,
     /// True if requests are counted.
     pub counts: bool,
-    /// True once the worker accepts no more, because the server ends or another process serves.
+    /// True if the worker accepts no more connections, because the server ends or another process serves.
     pub is_ending: bool,
     /// Counters, which only this worker changes.
     pub stats: Arc<Counters>,
@@ -58,7 +58,8 @@ pub struct Context {
     pub budget: Budget,
     /// The pieces that all transports can send; `None` if they differ.
     pub takes: Option<Takes>,
-    /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
+    /// The protocol of a client that has begun with another protocol than HTTP/1 in this turn, and the client's
+    /// address.
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
     /// A limit of HTTP/2 against attacks that a client has reached in this turn, and the client's address.
     pub http2_attack: Option<(Attack, Option<IpAddr>)>,
@@ -72,40 +73,42 @@ pub struct Context {
     tokens: (RandomState, u64),
 }
 
-/// The rules of listeners and sites that are needed without a handler: where a request is recorded that was refused or whose
-/// client has left, which proxies are believed, and what a listener speaks.
+/// The rules of listeners and sites that are needed without a handler. They say what a listener speaks, which proxies
+/// are believed, and where a request is recorded if it was refused or if its client has left.
 pub trait SiteRules: fmt::Debug {
-    /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
-    /// request.
+    /// The place where a request to a listener is recorded, if it is recorded. Without a head the place is the place of
+    /// bytes that are no request.
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
 
-    /// The client of a request for the log, if a proxy that is believed names one. `own` is the address of the
-    /// connection's client; no proxy is believed where it was not asked for. A forged field names no client.
+    /// The client of a request for the log, if a proxy that is believed names a client. `own` is the address of the
+    /// connection's client. If nothing needed this address before, no proxy is believed. A forged field names no
+    /// client.
     fn client(&self, own: ClientAddress, head: &Head<'_>) -> Option<IpAddr>;
 
-    /// Returns whether the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default none is.
+    /// Returns true if the peer is a proxy that is believed. `own` is as for [`client`](Self::client). By default no
+    /// proxy is believed.
     fn trusts(&self, _own: ClientAddress) -> bool {
         false
     }
 
-    /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
-    /// `client` is as for [`client`](Self::client). By default no proxy is believed.
+    /// The scheme of a request on a connection with the scheme `own`. If a proxy that is believed names another scheme,
+    /// the result is that scheme. `client` is as for [`client`](Self::client). By default no proxy is believed.
     fn scheme(&self, own: Scheme, _client: ClientAddress, _head: &Head<'_>) -> Scheme {
         own
     }
 
-    /// Returns whether a listener speaks HTTP/2 with clients that know this beforehand. By default none does.
+    /// Returns true if a listener speaks HTTP/2 with clients that know this beforehand. By default no listener does.
     fn speaks_http2(&self, _listener: u32) -> bool {
         false
     }
 
-    /// Returns true if a route of a listener accepts tunnels of HTTP/2. By default none can.
+    /// Returns true if a route of a listener accepts tunnels of HTTP/2. By default no route does.
     fn takes_tunnels(&self, _listener: u32) -> bool {
         false
     }
 
-    /// The fields that the site of a request demands in a response that no handler makes. Without a head the site is that
-    /// of bytes that are no request. By default it demands none.
+    /// The fields that the site of a request demands in a response that no handler makes. Without a head the site is
+    /// the site of bytes that are no request. By default a site demands no fields.
     fn demands(&self, _listener: u32, _head: Option<&Head<'_>>) -> Demands {
         Demands::default()
     }
@@ -134,12 +137,12 @@ impl SiteRules for () {
 }
 
 impl Context {
-    /// The bytes that a peer must have moved since then: `--rate-min`, and one at least.
+    /// The bytes that a peer must have moved since then: `--rate-min`, and at least one byte.
     pub fn least_bytes_since(&self, since: Time) -> u64 {
         self.least_bytes_in(self.now.since(since))
     }
 
-    /// The bytes that a peer must move in so much time: `--rate-min`, and one at least.
+    /// The bytes that a peer must move in this time: `--rate-min`, and at least one byte.
     pub fn least_bytes_in(&self, time: Duration) -> u64 {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
@@ -187,14 +190,14 @@ impl Context {
         Ticket { connection: Ticket::UNNAMED, request: self.unnamed }
     }
 
-    /// Uses the limits of another configuration from now on.
+    /// From now on uses the limits of another configuration.
     pub fn set_tuning(&mut self, tuning: Tuning) {
         self.budget.set_max(tuning.memory_bytes_max);
         self.tuning = Rc::new(tuning);
     }
 
-    /// The time at which the turn began as an HTTP date. The date is made when it is first needed in a second, so turns
-    /// without responses, as those that write logs, cost none.
+    /// The time at which the turn began, as an HTTP date. In each second the date is made when it is first needed. So
+    /// turns without responses, such as turns that only write logs, cost no date.
     #[inline]
     pub fn date(&self) -> [u8; DATE_LEN] {
         let (second, date) = self.date.get();
@@ -208,8 +211,8 @@ impl Context {
         date
     }
 
-    /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began; it
-    /// is asked when a second has gone by, so a clock that is set is noticed up to two seconds later.
+    /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began.
+    /// The clock is read when a second has gone by, so a change of the clock is noticed up to two seconds later.
     pub fn tick(&mut self, now: Time, clock: impl FnOnce() -> (i64, u32)) {
         self.turn += 1;
         self.now = now;

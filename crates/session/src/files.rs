@@ -24,25 +24,25 @@ pub struct FileSet {
     pub encoded: [Option<Variant>; Coding::PREFERENCE.len()],
     /// The codings that there are.
     pub codings: Codings,
-    /// The coding in which the file itself is by the nature of its format. Such a file has no siblings.
+    /// The coding in which the file itself is, because its format is a coding. Such a file has no siblings.
     pub own_coding: Option<Coding>,
     /// The rules that its heads obey.
     pub fields: Rules,
-    /// `Some` for a film: its layout, once that has been learned. The inner `Option` is `None` if the container does
-    /// not tell the rate.
+    /// `Some` for a film. The value is the layout of the film, when the layout is known. The inner `Option` is `None`
+    /// if the container does not tell the rate.
     pub layout: Option<Box<OnceCell<Option<Layout>>>>,
 }
 
 /// One file, or a copy of it in a coding, that can be sent.
 #[derive(Debug)]
 pub struct Variant {
-    /// The file when it was looked at. A copy has that of the file of which it was made.
+    /// The state of the file at the last look. A copy has the state of the file from which it was made.
     pub stat: Stat,
-    /// Its bytes. A copy has as many as were made.
+    /// The number of its bytes. A copy has the number of bytes that were made.
     pub size: u64,
-    /// True if the bytes were made of those of the file, and stand in no file.
+    /// True if the bytes were made from the bytes of the file, and no file has them.
     pub is_copy: bool,
-    /// The entity tag; empty if there is none.
+    /// The entity tag. Empty if there is no tag.
     pub etag: Vec<u8>,
     /// The place of its bytes.
     pub data: Data,
@@ -70,7 +70,8 @@ pub struct Whole<'a> {
     policy: Policy,
 }
 
-/// The place of a file's bytes. Those of an open file may be in memory, too, for connections that send only from memory.
+/// The place of a file's bytes. The bytes of an open file may also be in memory, for connections that send only from
+/// memory.
 #[derive(Debug)]
 pub enum Data {
     /// After the head in [`Variant::finished`].
@@ -97,14 +98,14 @@ pub struct Finished {
     body_for: BodyFor,
 }
 
-/// The connections that a finished response is sent to with the body that is after its head.
+/// The connections to which a finished response is sent together with the body after its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFor {
-    /// None: there is no body after the head.
+    /// No connections: there is no body after the head.
     None,
-    /// Those that send only from memory. To others the open file is sent.
+    /// Connections that send only from memory. To other connections the open file is sent.
     Memory,
-    /// All of them.
+    /// All connections.
     All,
 }
 
@@ -133,7 +134,7 @@ impl FileSet {
         })
     }
 
-    /// The file in a coding, or the file itself if there is none in it.
+    /// The file in a coding. If there is no file in this coding, the file itself.
     pub fn variant(&self, coding: Option<Coding>) -> &Variant {
         coding.and_then(|coding| self.encoded[coding as usize].as_ref()).unwrap_or(&self.plain)
     }
@@ -165,7 +166,7 @@ impl Variant {
         Self::sized((stat, size), etag, coding, content_type, vary, rules, (data, body), account)
     }
 
-    /// Makes a copy of a file in a coding, with these bytes. `stat` is that of the file.
+    /// Makes a copy of a file in a coding, with these bytes. `stat` is the state of the file.
     pub fn copy(
         stat: Stat,
         etag: Vec<u8>,
@@ -259,7 +260,7 @@ impl<'a> Whole<'a> {
         self.variant
     }
 
-    /// Returns whether the variant is in a coding.
+    /// Returns true if the variant is in a coding.
     pub const fn is_encoded(&self) -> bool {
         self.coding.is_some()
     }

@@ -95,9 +95,9 @@ pub trait Handler {
     ) {
     }
 
-    /// The answer in place of one whose file cannot be read now, because the disk does not answer; `None` if there is
-    /// no other answer. If the file of the other answer cannot be read either, the worker calls it again with that
-    /// answer.
+    /// The answer to use if the file of an answer cannot be read now, because the disk does not answer. `None` if there
+    /// is no other answer. If the file of the other answer cannot be read either, the worker calls this function again
+    /// with the other answer.
     fn unavailable(&mut self, _shell: &mut Shell, _answer: &Self::Answer) -> Option<Self::Answer> {
         None
     }
@@ -145,7 +145,7 @@ pub trait Handler {
     fn end(&mut self) {}
 }
 
-/// A request, and where it comes from.
+/// A request and its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Its head.
@@ -154,10 +154,11 @@ pub struct Request<'a> {
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// The decision of the conditions about it so far.
+    /// The decision of the conditions about the request so far.
     pub standing: Standing,
-    /// True if its response can begin at once. With HTTP/1 it is the next that its connection sends; with HTTP/2 the
-    /// connection has room for another gateway. Without it a handler may postpone the answer.
+    /// True if its response can begin at once. With HTTP/1 the response is the next response that the connection sends.
+    /// With HTTP/2 the connection has room for another gateway. If the value is false, a handler may postpone the
+    /// answer.
     pub is_next: bool,
 }
 
@@ -188,9 +189,8 @@ pub enum Keep {
     /// Until the turn of its response, unless the answer is large or holds files.
     #[default]
     IfSmall,
-    /// Until the turn of its response, however large the answer is: it cannot be found again, such as the response of an
-    /// upstream, or a refusal, which a rate would not find again. Its handler limits the number of such answers that
-    /// keep memory.
+    /// Until the turn of its response, however large the answer is. Such an answer cannot be found again: the response
+    /// of an upstream, or a refusal because of a rate. The handler limits the number of such answers that keep memory.
     Always,
     /// Not at all: the handler has postponed the answer, because the request is not the [next](Request::is_next).
     Never,
@@ -239,7 +239,7 @@ pub struct Response<'a> {
     pub reason: Option<&'a Reason>,
     /// The upstream that has answered, if there is a log.
     pub upstream: Option<&'a Rc<UpstreamTimes>>,
-    /// True if it is a page of the server's own for an error, which shows the id of its request.
+    /// True if the response is an error page that the server has made itself. Such a page shows the id of its request.
     pub shows_id: bool,
 }
 
@@ -248,15 +248,16 @@ pub struct Response<'a> {
 pub struct Terms {
     /// The place where the request is recorded, if it is logged or counted.
     pub recording: Option<Rc<Recording>>,
-    /// The client for the log, if that is not the one of the connection.
+    /// The client for the log, if this is not the client of the connection.
     pub client: Option<IpAddr>,
-    /// The name of the request, and whether its peer is believed when it names the id; `None` if no log shows ids.
+    /// The name of the request. The flag is true if the peer is believed when it names the id. `None` if no log shows
+    /// ids.
     pub named: Option<(Ticket, bool)>,
     /// The request line of a request without a head, as far as it is known; `None` if there is no log.
     pub sketch: Option<Box<Sketch>>,
-    /// True if its answer was looked for on a disk.
+    /// True if the search for the answer needed a disk.
     pub is_from_disk: bool,
-    /// True if the response tells in `Server-Timing` how long that took.
+    /// True if the response tells the time of this search in `Server-Timing`.
     pub server_timing: bool,
     /// True if the connection is closed after the response.
     pub is_last: bool,
@@ -289,7 +290,7 @@ impl Terms {
 #[derive(Debug)]
 enum Form<'a> {
     Whole(Whole<'a>),
-    /// It is large, and responses are moved.
+    /// The box is for speed: a described response is large, and responses are moved.
     Made(Box<Made<'a>>),
 }
 
@@ -353,7 +354,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Returns whether a part of the body is made while it is sent.
+    /// Returns true if a part of the body is made while it is sent.
     pub fn is_made_while_sent(&self) -> bool {
         match &self.form {
             Form::Whole(_) => false,
@@ -377,8 +378,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The range of a file that the body begins with on a connection whose transport sends this, or has after bytes
-    /// that are in memory; `None` if it needs no file, or one only after what has to be made.
+    /// The range of a file with which the body begins on a connection whose transport sends this, also after bytes in
+    /// memory. `None` if the body needs no file, or needs a file only after bytes that have to be made.
     pub fn first_range(&self, takes: Takes) -> Option<(Rc<File>, Range<u64>)> {
         match &self.form {
             Form::Whole(whole) if whole.variant().finished.has_body_for(takes) => None,
@@ -396,8 +397,7 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Returns whether the response may be the one that tries a disk which does not answer. An error page is not
-    /// worth a wait.
+    /// Returns true if the response may try a disk that does not answer. An error page is not worth a wait.
     pub fn tries(&self) -> Tries {
         if self.outcome().0.code() >= 400 { Tries::Never } else { Tries::InTurn }
     }
@@ -467,12 +467,12 @@ impl Body {
         self.first.is_none()
     }
 
-    /// Returns whether a part is made while it is sent.
+    /// Returns true if a part is made while it is sent.
     pub fn has_producer(&self) -> bool {
         self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
     }
 
-    /// The piece that is the whole of the body, if it is one.
+    /// The piece that is the whole body, if the body has only one piece.
     pub const fn only_piece(&self) -> Option<&Piece> {
         match &self.first {
             Some(Part::Piece(piece)) if self.rest.is_empty() => Some(piece),
@@ -532,8 +532,8 @@ pub trait Producer: fmt::Debug {
     /// Bytes of memory, shared with others, that the producer keeps alive.
     fn weight(&self) -> u64;
 
-    /// The most bytes of memory that it may come to keep for a sink that is not [shared](BodySink::is_shared). By default
-    /// as many as it keeps now.
+    /// The most bytes of memory that the producer may later keep for a sink that is not [shared](BodySink::is_shared).
+    /// By default the bytes that it keeps now.
     fn weight_max(&self) -> u64 {
         self.weight()
     }
@@ -568,7 +568,8 @@ pub trait Consumer: fmt::Debug {
     }
 
     /// Records that the body has more than [`bytes_max`](Self::bytes_max), and that the rest will not come. Returns
-    /// true if the handler answers the request for that reason, or has answered it already; otherwise the session does.
+    /// true if the handler answers the request for that reason, or has answered the request already. Otherwise the
+    /// session answers.
     fn handle_excess(&mut self) -> bool {
         false
     }
@@ -577,8 +578,8 @@ pub trait Consumer: fmt::Debug {
     fn weight(&self) -> u64;
 }
 
-/// The body of a response has fewer bytes. A larger announced length is a fault of its source, because a session could
-/// not add it to the bytes that it has promised already.
+/// The body of a response has fewer bytes than this. A larger announced length is a fault of its source, because a
+/// session could not add such a length to the bytes that it has already promised.
 pub const BODY_BYTES_END: u64 = 1 << 62;
 
 /// The least room with which a [`Consumer`] is given more of a body: the longest line of framing fits into it.
@@ -602,9 +603,9 @@ pub trait BodySink {
     /// The pieces that the sink accepts.
     fn takes(&self) -> Takes;
 
-    /// Returns true if the connection has other requests at the same time, or receives little. Then no body should keep
-    /// much memory for a client that receives nothing: such a client would have that memory as many times as it has
-    /// requests. By default the body is alone.
+    /// Returns true if the connection has other requests at the same time, or receives few bytes. Then no body should
+    /// keep much memory: a client that receives nothing would hold this memory once for each of its requests. By
+    /// default the body is alone.
     fn is_shared(&self) -> bool {
         false
     }
