@@ -43,7 +43,7 @@ pub struct Encoder {
 }
 
 // Most connections are idle, so an encoder is small.
-const _: () = assert!(size_of::<Encoder>() <= 168);
+const _: () = assert!(size_of::<Encoder>() <= 152);
 
 /// The hashes of fields that were sent, and the place of the oldest.
 #[derive(Clone, Debug, Default)]

@@ -290,7 +290,7 @@ impl Connection {
 }
 
 // Held for every connection, also an idle one.
-const _: () = assert!(size_of::<Connection>() <= 704);
+const _: () = assert!(size_of::<Connection>() <= 528);
 
 #[cfg(test)]
 mod tests;
