@@ -342,7 +342,13 @@ fn content_has_its_announced_length_or_reaches_no_upstream() {
             let case = (length, content, trailers);
             assert_eq!(reply.reset, Some(PROTOCOL_ERROR), "{case:?}: {}", reply.status);
             assert_eq!(client.ask("/after").unwrap().body, b"ok");
-            let requests = recorder.take();
+            let mut requests = recorder.take();
+            // If no content is announced, the head is a whole request. It may leave before the excess has come, and
+            // the excess never follows it.
+            if case.0 == Some("0") && requests.len() == 2 {
+                let early = requests.remove(0);
+                assert_eq!((&*early.lines[0], &*early.body), ("POST /a HTTP/1.1", &b""[..]));
+            }
             assert_eq!(requests.len(), 1, "{case:?}: {requests:?}");
             assert_eq!(requests[0].lines[0], "GET /after HTTP/1.1", "{case:?}");
         }
